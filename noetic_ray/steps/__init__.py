@@ -1,0 +1,55 @@
+"""Steps: what is to be done, as immutable values, and the functions that make them."""
+
+from noetic_ray.steps.base import Backoff, Retry, Step
+from noetic_ray.steps.builders import (
+    call_model,
+    conditional,
+    every,
+    in_parallel,
+    invoke_tool,
+    loop,
+    run_code,
+    sequence,
+    spawn,
+    step,
+)
+from noetic_ray.steps.kinds import (
+    CallModel,
+    Conditional,
+    Every,
+    InParallel,
+    InvokeTool,
+    Loop,
+    Mode,
+    RunCode,
+    Spawn,
+    StepSequence,
+)
+from noetic_ray.steps.output import output_adapter
+
+__all__ = [
+    "Backoff",
+    "CallModel",
+    "Conditional",
+    "Every",
+    "InParallel",
+    "InvokeTool",
+    "Loop",
+    "Mode",
+    "Retry",
+    "RunCode",
+    "Spawn",
+    "Step",
+    "StepSequence",
+    "call_model",
+    "conditional",
+    "every",
+    "in_parallel",
+    "invoke_tool",
+    "loop",
+    "output_adapter",
+    "run_code",
+    "sequence",
+    "spawn",
+    "step",
+]
