@@ -1,0 +1,1 @@
+"""Runs steps inside contexts. Pure asyncio: it knows neither Ray nor the journal's home."""
