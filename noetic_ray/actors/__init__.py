@@ -1,0 +1,1 @@
+"""The Ray actors: contexts, their supervisor, channels and the journal."""

@@ -1,0 +1,280 @@
+"""How context specs and replies cross between processes: one bytes object a call.
+
+A step travels as a pickled program named by its digest; a process that has seen a digest keeps
+the loaded step. Inputs shared by many children of one call are pickled once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+from ray import cloudpickle
+
+from noetic_ray.actors import codec
+from noetic_ray.engine.spec import ContextSpec, Reply, RunScope
+from noetic_ray.errors import ConfigError, ErrorRecord, NoeticError, StepFailed, to_wire
+from noetic_ray.steps import Step
+
+MAX_PROGRAMS = 1_024
+MAX_SCOPES = 256
+_PROTOCOL = 5
+
+
+class Rows(NamedTuple):
+    """What a `run` call carries."""
+
+    group: int
+    programs: dict[bytes, bytes]
+    inputs: list[bytes]
+    contexts: list[tuple[Any, ...]]
+
+
+class ProgramPacker:
+    """Pickles steps, once per step object unless asked to look again."""
+
+    def __init__(self) -> None:
+        self._known: WeakKeyDictionary[Any, tuple[bytes, bytes]] = WeakKeyDictionary()
+
+    def pack(self, step: Step[Any, Any], fresh: bool = False) -> tuple[bytes, bytes]:
+        """(digest, program). `fresh` sees what a notebook cell changed since."""
+        known = None if fresh else self._known.get(step)
+        if known is None:
+            try:
+                program = bytes(cloudpickle.dumps(step, _PROTOCOL))
+            except Exception as error:
+                raise ConfigError(
+                    "UNPICKLABLE_CAPTURE",
+                    f"step {step.id!r} cannot be sent to another process: {error}",
+                    "create clients, locks and files inside the step, not around it",
+                ) from None
+            known = (hashlib.blake2b(program, digest_size=16).digest(), program)
+            self._known[step] = known
+        return known
+
+
+def pack_specs(
+    packer: ProgramPacker, group: int, specs: Sequence[ContextSpec], fresh: bool = False
+) -> bytes:
+    """The payload of a `run` call. Raises ConfigError naming what cannot be pickled."""
+    rows = Rows(group, {}, [], [])
+    places: dict[int, int] = {}
+    for spec in specs:
+        digest, program = packer.pack(spec.step, fresh)
+        rows.programs[digest] = program
+        place = places.get(id(spec.input))
+        if place is None:
+            place = places[id(spec.input)] = len(rows.inputs)
+            rows.inputs.append(_pickled(spec.input, f"the input of step {spec.step.id!r}"))
+        rows.contexts.append(_row(spec, digest, place))
+    return pickle.dumps(tuple(rows), _PROTOCOL)
+
+
+def _row(spec: ContextSpec, digest: bytes, place: int) -> tuple[Any, ...]:
+    state = None
+    if spec.state is not None:
+        state = _pickled(spec.state, f"the state given to step {spec.step.id!r}")
+    scope = spec.scope
+    return (
+        (scope.run_id, scope.request, scope.trace_id),
+        spec.id,
+        digest,
+        place,
+        spec.depth,
+        spec.parent,
+        spec.path,
+        state,
+        spec.items,
+        spec.origin,
+        spec.thread_id,
+        spec.resource_id,
+        spec.parent_span,
+        spec.detached,
+        spec.wants_state,
+        spec.aborted,
+        spec.abort_reason,
+    )
+
+
+def _pickled(value: Any, what: str) -> bytes:
+    try:
+        return codec.dumps(value)
+    except Exception as error:
+        raise ConfigError(
+            "UNPICKLABLE_VALUE",
+            f"{what} cannot be sent to another process: {error}",
+            "pass plain data; open files, locks and clients where they are used",
+        ) from None
+
+
+class SpecReader:
+    """Unpacks `run` calls in the process that hosts the contexts."""
+
+    def __init__(self, params: Mapping[str, Any]) -> None:
+        self._params = params
+        self._programs: OrderedDict[bytes, Step[Any, Any]] = OrderedDict()
+        self._scopes: OrderedDict[str, RunScope] = OrderedDict()
+
+    def read(self, payload: bytes) -> tuple[int, list[ContextSpec | tuple[str, NoeticError]]]:
+        """(group, specs); a context whose step or input cannot be loaded is (id, error)."""
+        rows = Rows(*pickle.loads(payload))
+        inputs = [_Lazy(data) for data in rows.inputs]
+        return rows.group, [self._spec(rows, inputs, row) for row in rows.contexts]
+
+    def _spec(
+        self, rows: Rows, inputs: list[_Lazy], row: tuple[Any, ...]
+    ) -> ContextSpec | tuple[str, NoeticError]:
+        (run_id, request, trace_id), id, digest, place, *rest = row
+        try:
+            step = self._program(digest, rows.programs[digest])
+            value = inputs[place].get()
+            rest[3] = codec.loads(rest[3]) if rest[3] is not None else None
+        except Exception as error:
+            return id, _load_error(error)
+        return self._build(self._scope(run_id, request, trace_id), id, step, value, rest)
+
+    def _build(
+        self, scope: RunScope, id: str, step: Any, input: Any, rest: list[Any]
+    ) -> ContextSpec:
+        depth, parent, path, state, items, origin, thread, resource, span, *flags = rest
+        detached, wants_state, aborted, abort_reason = flags
+        return ContextSpec(
+            scope=scope,
+            id=id,
+            step=step,
+            input=input,
+            depth=depth,
+            parent=parent,
+            path=path,
+            state=state,
+            items=items,
+            origin=origin,
+            thread_id=thread,
+            resource_id=resource,
+            parent_span=span,
+            detached=detached,
+            wants_state=wants_state,
+            aborted=aborted,
+            abort_reason=abort_reason,
+        )
+
+    def _program(self, digest: bytes, program: bytes) -> Step[Any, Any]:
+        step = self._programs.get(digest)
+        if step is None:
+            step = self._programs[digest] = cloudpickle.loads(program)
+            _trim(self._programs, MAX_PROGRAMS)
+        return step
+
+    def _scope(self, run_id: str, request: Any, trace_id: int) -> RunScope:
+        scope = self._scopes.get(run_id)
+        if scope is None:
+            scope = self._scopes[run_id] = RunScope(run_id, self._params, request, trace_id)
+            _trim(self._scopes, MAX_SCOPES)
+        return scope
+
+
+class _Lazy:
+    """A shared input: every context gets a copy of its own, the last bytes are the master."""
+
+    __slots__ = ("_data",)
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def get(self) -> Any:
+        return codec.loads(self._data)
+
+
+def _trim(kept: OrderedDict[Any, Any], limit: int) -> None:
+    while len(kept) > limit:
+        kept.popitem(last=False)
+
+
+def _load_error(error: Exception) -> NoeticError:
+    if isinstance(error, NoeticError):
+        return error
+    return ConfigError(
+        "STEP_NOT_LOADABLE",
+        f"a step or its input cannot be loaded in this process: {type(error).__name__}: {error}",
+        "make its module importable on every node (installed, or in the job's working_dir)",
+    )
+
+
+Packed = tuple[Any, ...]
+
+
+def pack_reply(reply: Reply, step_of: Callable[[str], str]) -> Packed:
+    """A reply as plain data; an output that cannot be pickled becomes a failure."""
+    output: bytes | None = None
+    status, error = reply.status, reply.error
+    if error is None:
+        try:
+            output = codec.dumps(reply.output)
+        except Exception as problem:
+            status, error = "failed", _output_error(step_of(reply.id), reply.output, problem)
+    state = None
+    if reply.state is not None and error is None:
+        try:
+            state = codec.dumps(reply.state)
+        except Exception as problem:
+            status, output, error = "failed", None, _state_error(reply.id, problem)
+    tokens = reply.tokens
+    return (
+        reply.id,
+        status,
+        output,
+        error,
+        (tokens.input, tokens.output, tokens.total, tokens.cached, tokens.unreported),
+        reply.cost,
+        state,
+        reply.outcomes,
+        reply.marks,
+        reply.settled,
+    )
+
+
+def _output_error(step_id: str, output: Any, problem: Exception) -> dict[str, Any]:
+    cause = TypeError(
+        f"the output of step {step_id!r}, a {type(output).__name__}, cannot be sent to another "
+        f"process: {problem}; return plain data instead"
+    )
+    return to_wire(StepFailed(step_id, ErrorRecord.of(cause), False))
+
+
+def _state_error(id: str, problem: Exception) -> dict[str, Any]:
+    error = ConfigError(
+        "UNPICKLABLE_STATE",
+        f"the state of context {id} cannot be sent to its parent: {problem}",
+        "keep only picklable values in ctx.state",
+    )
+    return to_wire(error)
+
+
+def unpack_reply(packed: Packed) -> Reply:
+    """The reply; what cannot be loaded here becomes a failure."""
+    from noetic_ray.usage import TokenUsage
+
+    id, status, output, error, tokens, cost, state, outcomes, marks, settled = packed
+    value: Any = None
+    if output is not None:
+        try:
+            value = codec.loads(output)
+        except Exception as problem:
+            status = "failed"
+            error = to_wire(StepFailed("", ErrorRecord.of(problem), False))
+    return Reply(
+        id=id,
+        status=status,
+        output=value,
+        error=error,
+        tokens=TokenUsage(*tokens),
+        cost=cost,
+        state=codec.loads(state) if state is not None else None,
+        outcomes=outcomes,
+        marks=marks,
+        settled=settled,
+    )
