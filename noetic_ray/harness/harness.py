@@ -1,0 +1,400 @@
+"""The front door: opens a place for contexts, starts runs in it, and closes it all again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from concurrent.futures import CancelledError
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
+from weakref import WeakSet
+
+from noetic_ray.errors import ConfigError
+from noetic_ray.harness import registry
+from noetic_ray.steps.base import Step
+
+if TYPE_CHECKING:
+    from noetic_ray.channels import Channel
+    from noetic_ray.engine.spec import EngineConfig
+    from noetic_ray.harness.backend import Backend
+    from noetic_ray.harness.channel_handle import ChannelHandle
+    from noetic_ray.harness.hooks import Hooks
+    from noetic_ray.harness.report import Approval
+    from noetic_ray.harness.run import Run
+    from noetic_ray.harness.runs import RunTable
+    from noetic_ray.items import Item
+    from noetic_ray.journal.events import RunInfo
+    from noetic_ray.models.protocol import Model
+    from noetic_ray.placement import Placement
+    from noetic_ray.request import RequestInfo
+
+In = TypeVar("In")
+Out = TypeVar("Out")
+T = TypeVar("T")
+OnError = Literal["raise", "collect"]
+log = logging.getLogger("noetic_ray")
+CLOSE_SECONDS = 5.0
+HURRY_SECONDS = 0.5
+
+
+class Harness:
+    """Where agents run: on Ray, or with `placement="inline"` in this process.
+
+    Opens at its first use or on entering `with`; `close` leaves nothing running. A name already
+    open in this process is closed and replaced, so that a notebook cell can be run again.
+
+    `store` is the path of an SQLite file for the journal. `exporter` is an OpenTelemetry span
+    exporter, a function that makes one, or "otlp". `kill_after` is in seconds. `address` is a
+    Ray cluster's, as for `ray.init`.
+    """
+
+    __noetic_refuse__ = "harness"
+
+    def __init__(
+        self,
+        name: str,
+        model_provider: Model | None = None,
+        *,
+        tools: Iterable[Any] = (),
+        params: Mapping[str, Any] | None = None,
+        hooks: Hooks | None = None,
+        store: str | Path | None = None,
+        placement: Placement | str | None = None,
+        exporter: Any = None,
+        item_types: Mapping[str, Any] | None = None,
+        strict_items: bool = False,
+        kill_after: float = 5.0,
+        address: str | None = None,
+    ) -> None:
+        from noetic_ray.harness.settings import make_settings
+
+        self.name = name
+        self._settings = make_settings(
+            name, model_provider, tools, params, hooks, store, placement, exporter,
+            item_types, strict_items, kill_after, address,
+        )  # fmt: skip
+        self._lock = threading.RLock()
+        self._backend: Backend | None = None
+        self._runs: RunTable | None = None
+        self._closed = False
+        self._checked: WeakSet[Any] = WeakSet()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "open" if self._backend else "not open yet"
+        return f"Harness({self.name!r}, {state})"
+
+    # -- life ------------------------------------------------------------------------------------
+
+    def open(self) -> Self:
+        """Start what contexts need. Called by the first use; raises ConfigError when it cannot."""
+        with self._lock:
+            if self._closed:
+                raise _closed(self.name)
+            if self._backend is None:
+                registry.replace(self)
+                self._start()
+            else:
+                self._backend.require_alive()
+        return self
+
+    def _start(self) -> None:
+        from noetic_ray.engine.tasks import LoopThread
+        from noetic_ray.harness.opening import open_backend
+
+        thread = LoopThread(f"noetic-{self.name}")
+        try:
+            for part in (self._config.model, *self._config.tools):
+                self._check(part)
+            self._backend = open_backend(self._settings, thread)
+        except BaseException:
+            thread.stop()
+            registry.remove(self)
+            raise
+        self._runs = thread.call(self._make_runs(self._backend))
+
+    async def _make_runs(self, backend: Backend) -> RunTable:
+        from noetic_ray.harness.runs import RunTable
+
+        return RunTable(backend, self._settings, self._guard)
+
+    def close(self) -> None:
+        """Abort what runs and end every actor, process and thread that was started."""
+        self._close("the harness was closed", None)
+
+    def terminate(self, grace: float) -> None:
+        """The same in a hurry, as SIGTERM asks for: runs get `grace` seconds to settle."""
+        self._close("terminated", grace)
+
+    def _close(self, reason: str, grace: float | None) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            backend, runs = self._backend, self._runs
+        registry.remove(self)
+        if backend is None or runs is None:
+            return
+        for run_id in runs.live():
+            backend.abort_now(run_id, reason)
+        patience = 4 * (self._config.kill_after + CLOSE_SECONDS) if grace is None else 2 * grace
+        try:
+            backend.thread.call(_end(backend, runs, reason, grace), patience + CLOSE_SECONDS)
+        except TimeoutError:
+            log.warning("harness %r was left with a body that holds its loop", self.name)
+        finally:
+            backend.thread.stop()
+
+    async def aclose(self) -> None:
+        """`close`, awaited."""
+        await asyncio.get_running_loop().run_in_executor(None, self.close)
+
+    def __enter__(self) -> Self:
+        return self.open()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        await asyncio.get_running_loop().run_in_executor(None, self.open)
+        self._watch_signals()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    # -- runs ------------------------------------------------------------------------------------
+
+    def run(self, step: Step[In, Out], input: In = None, **options: Any) -> Out:  # type: ignore[assignment]
+        """Run a step in a new root context and wait for its output; its error is raised.
+
+        Options are those of `start`. Ctrl-C aborts the run.
+        """
+        return self.start(step, input, **options).result()
+
+    async def arun(self, step: Step[In, Out], input: In = None, **options: Any) -> Out:  # type: ignore[assignment]
+        """`run`, awaited. Cancelling the wait aborts the run."""
+        starting = asyncio.ensure_future(self.astart(step, input, **options))
+        try:
+            return await (await asyncio.shield(starting))
+        except asyncio.CancelledError:
+            run = await starting  # a start takes a moment; the run must not go on alone
+            await run.aabort("the waiting task was cancelled")
+            raise
+
+    def start(
+        self,
+        step: Step[In, Out],
+        input: In = None,  # type: ignore[assignment]
+        *,
+        state: Any = None,
+        items: Iterable[Item | Mapping[str, Any]] = (),
+        thread_id: str | None = None,
+        resource_id: str | None = None,
+        request: RequestInfo | Mapping[str, Any] | None = None,
+        run_id: str | None = None,
+        timeout: float | None = None,
+    ) -> Run[Out]:
+        """Start a run and return at once.
+
+        `state` and `items` are what the root context begins with. After `timeout` seconds the
+        run is aborted and its result is StepFailed with cause type TimeoutError.
+        """
+        self.open()
+        backend, runs = self._parts()
+        self._check(step)
+        ready = runs.prepare(
+            step, input, state, tuple(items), thread_id, resource_id, request, run_id, timeout
+        )
+        try:
+            return cast("Run[Out]", self._call(backend, runs.start(ready)))
+        except KeyboardInterrupt:
+            backend.abort_now(ready.spec.id, "interrupted")
+            self._call(backend, runs.give_up(ready.spec.id, "interrupted"))
+            raise
+
+    async def astart(self, step: Step[In, Out], input: In = None, **options: Any) -> Run[Out]:  # type: ignore[assignment]
+        """`start`, awaited."""
+        loop = asyncio.get_running_loop()
+        variables = contextvars.copy_context()  # the current span is the parent of the run's
+        run = await loop.run_in_executor(
+            None, lambda: variables.run(lambda: self.start(step, input, **options))
+        )
+        self._watch_signals()
+        return run
+
+    def map(
+        self,
+        step: Step[In, Out],
+        inputs: Iterable[In],
+        *,
+        concurrency: int | None = None,
+        on_error: OnError = "raise",
+        progress: bool | None = None,
+    ) -> list[Any]:
+        """Run a step once for each input, side by side in one run, and return outputs in order.
+
+        With `on_error="collect"` the list holds a SettleResult for each input, and one failure
+        leaves the others alone. `progress` shows a bar; None shows it on a terminal only.
+        """
+        from noetic_ray.steps.kinds import MapStep
+
+        values = tuple(inputs)
+        run: Run[list[Any]] = self.start(MapStep.of(step, concurrency, on_error), values)
+        from noetic_ray.harness.progress import show_progress
+
+        with show_progress(run, progress, len(values)):
+            return run.result()
+
+    async def amap(
+        self,
+        step: Step[In, Out],
+        inputs: Iterable[In],
+        *,
+        concurrency: int | None = None,
+        on_error: OnError = "raise",
+    ) -> list[Any]:
+        """`map`, awaited."""
+        from noetic_ray.steps.kinds import MapStep
+
+        return await self.arun(MapStep.of(step, concurrency, on_error), tuple(inputs))
+
+    def runs(self) -> list[RunInfo]:
+        """All runs the journal knows, oldest first."""
+        self.open()
+        backend, _ = self._parts()
+        return self._call(backend, backend.reader.runs())
+
+    # -- talking to runs -------------------------------------------------------------------------
+
+    def channel(self, channel: Channel[T], run_id: str | None = None) -> ChannelHandle[T]:
+        """A handle on an external channel; bound to a run it closes with it.
+
+        Raises ConfigError CHANNEL_NOT_EXTERNAL for a channel made without `external=True`.
+        """
+        from noetic_ray.harness.channel_handle import ChannelHandle
+
+        self.open()
+        backend, runs = self._parts()
+        return ChannelHandle(
+            channel,
+            backend.channels,
+            call=backend.thread.call,
+            run_id=run_id,
+            run_closed=runs.is_over,
+        )
+
+    def approvals(self) -> list[Approval]:
+        """Tool calls that wait for a person now, oldest first."""
+        self.open()
+        backend, runs = self._parts()
+        return self._call(backend, runs.approvals())
+
+    def approve(self, id: str) -> None:
+        """Let a waiting tool call go on. Raises ConfigError UNKNOWN_APPROVAL."""
+        self._answer(id, True, None)
+
+    def deny(self, id: str, reason: str | None = None) -> None:
+        """Refuse a waiting tool call: the model, or the step, is told the reason.
+
+        Raises ConfigError UNKNOWN_APPROVAL.
+        """
+        self._answer(id, False, reason)
+
+    def _answer(self, id: str, approved: bool, reason: str | None) -> None:
+        from noetic_ray.engine.approvals import answer_channel
+
+        self.open()
+        backend, runs = self._parts()
+        self._call(backend, runs.take_approval(id))
+        self.channel(answer_channel(id)).send((approved, reason))
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    @property
+    def _config(self) -> EngineConfig:
+        return self._settings.engine
+
+    def _parts(self) -> tuple[Backend, RunTable]:
+        if self._backend is None or self._runs is None:
+            raise _closed(self.name)
+        return self._backend, self._runs
+
+    def _guard(self) -> None:
+        if self._closed:
+            raise ConfigError(
+                "HARNESS_CLOSED",
+                f"harness {self.name!r} is closed",
+                "read what you need before closing it",
+            )
+        if self._backend is not None:
+            self._backend.require_alive()
+
+    def _check(self, part: Any) -> None:
+        """Refuse what cannot travel, once per step."""
+        known = isinstance(part, Step) and part in self._checked
+        if part is None or known:
+            return
+        from noetic_ray.closures import check
+
+        dumps: Callable[[object], bytes] | None = None
+        if self._config.placement.mode != "inline":
+            from noetic_ray.actors.codec import dumps as ray_dumps
+
+            dumps = ray_dumps
+        check(part, dumps)
+        if isinstance(part, Step):
+            self._checked.add(part)
+
+    def _call(self, backend: Backend, coro: Coroutine[Any, Any, T]) -> T:
+        if backend.thread.inside():
+            coro.close()
+            raise ConfigError(
+                "BLOCKING_CALL_ON_LOOP",
+                "a blocking method of a harness was called on its own event loop",
+                "inside a step use ctx.run, ctx.spawn or ctx.detach",
+            )
+        try:
+            return backend.thread.call(coro)
+        except (CancelledError, RuntimeError):  # the loop was stopped under the call
+            coro.close()
+            if not self._closed:
+                raise
+            raise _closed(self.name) from None
+
+    def _watch_signals(self) -> None:
+        """After opening in another thread: only the main one can take SIGTERM over."""
+        if self._config.placement.mode != "inline":
+            from noetic_ray.harness import signals
+
+            signals.install()
+
+
+async def _end(backend: Backend, runs: RunTable, reason: str, grace: float | None) -> None:
+    """Abort, write down, and end; however this is cut short, the last is done."""
+    try:
+        await runs.abort_all(reason, grace)
+        await runs.aclose(CLOSE_SECONDS if grace is None else HURRY_SECONDS)
+    finally:
+        await backend.aclose(CLOSE_SECONDS if grace is None else HURRY_SECONDS)
+
+
+def _closed(name: str) -> ConfigError:
+    return ConfigError(
+        "HARNESS_CLOSED",
+        f"harness {name!r} is closed",
+        "make a new Harness; results that were fetched stay readable",
+    )
