@@ -1,0 +1,92 @@
+"""Every notebook runs from top to bottom in a fresh kernel of this environment."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
+from jupyter_client.manager import AsyncKernelManager
+from nbclient import NotebookClient
+
+from tests.docs.fences import ROOT, matches
+
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+#: What cells must give, by notebook and cell id; `...` stands for anything on its line.
+EXPECTED = {
+    "01_quickstart": {
+        "run": "{'clouds': 'clouds move', 'tides': 'tides move', 'winds': 'winds move'}",
+        "tree": (
+            "planner completed 0 66\n" + "  reader completed 2 22\n" * 3 + "... processes, $0.003"
+        ),
+        "items": (
+            "[[('user', 'clouds'), ('assistant', 'clouds move')],\n"
+            " [('user', 'tides'), ('assistant', 'tides move')],\n"
+            " [('user', 'winds'), ('assistant', 'winds move')]]"
+        ),
+        "await": "'stars move'",
+        "abort": "4 reached, 4 settled, 0 killed; cancelled",
+    },
+}
+
+
+class ThisPython(KernelSpecManager):
+    """Kernels are this interpreter, whatever is installed under that name elsewhere."""
+
+    def get_kernel_spec(self, kernel_name: str) -> KernelSpec:
+        """The kernel `python3`, the only one notebooks here may ask for."""
+        assert kernel_name == "python3"
+        command = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+        return KernelSpec(argv=command, display_name="Python 3", language="python")
+
+
+def _run(path: Path, folder: Path) -> Any:
+    notebook = nbformat.read(path, as_version=4)
+    manager = AsyncKernelManager(kernel_name="python3", kernel_spec_manager=ThisPython())
+    client = NotebookClient(
+        notebook,
+        km=manager,
+        timeout=100,
+        kernel_name="python3",
+        resources={"metadata": {"path": str(folder)}},
+    )
+    return client.execute(env={**os.environ, "RAY_ADDRESS": "local"})
+
+
+def _given(cell: Any) -> str:
+    """What a cell printed, then its value."""
+    printed = "".join(out.text for out in cell.outputs if out.get("name") == "stdout")
+    values = [out.data["text/plain"] for out in cell.outputs if out.output_type == "execute_result"]
+    return printed + "".join(values)
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_runs_and_gives_what_is_expected(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "runtime"))
+    notebook = _run(path, tmp_path)  # a cell that fails raises CellExecutionError with its text
+    given = {cell.id: _given(cell) for cell in notebook.cells if cell.cell_type == "code"}
+    expected = EXPECTED[path.stem]
+    assert expected.keys() <= given.keys()
+    wrong = {id: given[id] for id, shown in expected.items() if not matches(shown, given[id])}
+    assert wrong == {}
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_is_kept_without_outputs_for_the_plain_kernel(path: Path) -> None:
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    assert notebook.metadata.kernelspec.name == "python3"
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert all(not cell.outputs and cell.execution_count is None for cell in cells)
+
+
+def test_every_notebook_has_expected_outputs() -> None:
+    assert {path.stem for path in NOTEBOOKS} == EXPECTED.keys()
