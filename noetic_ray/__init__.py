@@ -61,6 +61,23 @@ _HOMES = {
     ),
     "noetic_ray.journal.events": ("Event", "RunInfo"),
     "noetic_ray.journal.fold": ("ContextTree",),
+    "noetic_ray.layers.base": ("ContextLayer",),
+    "noetic_ray.layers.cache_config": ("ContextCache",),
+    "noetic_ray.layers.hooks": (
+        "UNSET",
+        "Allow",
+        "Appended",
+        "Deny",
+        "Guide",
+        "Merge",
+        "Provided",
+        "Recall",
+        "SpawnSeed",
+        "Update",
+    ),
+    "noetic_ray.layers.provides": ("layer_data", "layer_function"),
+    "noetic_ray.layers.window": ("Window",),
+    "noetic_ray.harness.window_view": ("WindowView",),
     "noetic_ray.log": ("ItemLog",),
     "noetic_ray.models.protocol": ("Model", "ModelReply", "ModelRequest"),
     "noetic_ray.placement": ("Placement",),
@@ -79,12 +96,20 @@ _HOMES = {
         "sequence",
         "spawn",
         "step",
+        "with_context",
     ),
-    "noetic_ray.tools": ("Tool", "as_tool", "tool"),
+    "noetic_ray.tools": ("LayerTools", "Tool", "as_tool", "layer_tools", "tool"),
     "noetic_ray.until": ("Snapshot", "Verdict"),
-    "noetic_ray.usage": ("RoundUsage", "StepMeta", "TokenUsage"),
+    "noetic_ray.usage": (
+        "EpochUsage",
+        "LastLayerUsage",
+        "LayerUsageEntry",
+        "RoundUsage",
+        "StepMeta",
+        "TokenUsage",
+    ),
 }
-_MODULES = ("models", "testing", "until")
+_MODULES = ("layers", "models", "testing", "until")
 _WHERE = {name: module for module, names in _HOMES.items() for name in names}
 
 __version__ = "0.1.0"
@@ -107,6 +132,7 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
+    from noetic_ray import layers as layers
     from noetic_ray import models as models
     from noetic_ray import testing as testing
     from noetic_ray import until as until
@@ -140,6 +166,7 @@ if TYPE_CHECKING:
     from noetic_ray.harness.report import Approval as Approval
     from noetic_ray.harness.report import HarnessResponse as HarnessResponse
     from noetic_ray.harness.run import Run as Run
+    from noetic_ray.harness.window_view import WindowView as WindowView
     from noetic_ray.items import ExtensionItem as ExtensionItem
     from noetic_ray.items import FileSearchCallItem as FileSearchCallItem
     from noetic_ray.items import FunctionCallItem as FunctionCallItem
@@ -165,6 +192,21 @@ if TYPE_CHECKING:
     from noetic_ray.journal.events import Event as Event
     from noetic_ray.journal.events import RunInfo as RunInfo
     from noetic_ray.journal.fold import ContextTree as ContextTree
+    from noetic_ray.layers.base import ContextLayer as ContextLayer
+    from noetic_ray.layers.cache_config import ContextCache as ContextCache
+    from noetic_ray.layers.hooks import UNSET as UNSET
+    from noetic_ray.layers.hooks import Allow as Allow
+    from noetic_ray.layers.hooks import Appended as Appended
+    from noetic_ray.layers.hooks import Deny as Deny
+    from noetic_ray.layers.hooks import Guide as Guide
+    from noetic_ray.layers.hooks import Merge as Merge
+    from noetic_ray.layers.hooks import Provided as Provided
+    from noetic_ray.layers.hooks import Recall as Recall
+    from noetic_ray.layers.hooks import SpawnSeed as SpawnSeed
+    from noetic_ray.layers.hooks import Update as Update
+    from noetic_ray.layers.provides import layer_data as layer_data
+    from noetic_ray.layers.provides import layer_function as layer_function
+    from noetic_ray.layers.window import Window as Window
     from noetic_ray.log import ItemLog as ItemLog
     from noetic_ray.models.protocol import Model as Model
     from noetic_ray.models.protocol import ModelReply as ModelReply
@@ -184,11 +226,17 @@ if TYPE_CHECKING:
     from noetic_ray.steps import sequence as sequence
     from noetic_ray.steps import spawn as spawn
     from noetic_ray.steps import step as step
+    from noetic_ray.steps import with_context as with_context
+    from noetic_ray.tools import LayerTools as LayerTools
     from noetic_ray.tools import Tool as Tool
     from noetic_ray.tools import as_tool as as_tool
+    from noetic_ray.tools import layer_tools as layer_tools
     from noetic_ray.tools import tool as tool
     from noetic_ray.until import Snapshot as Snapshot
     from noetic_ray.until import Verdict as Verdict
+    from noetic_ray.usage import EpochUsage as EpochUsage
+    from noetic_ray.usage import LastLayerUsage as LastLayerUsage
+    from noetic_ray.usage import LayerUsageEntry as LayerUsageEntry
     from noetic_ray.usage import RoundUsage as RoundUsage
     from noetic_ray.usage import StepMeta as StepMeta
     from noetic_ray.usage import TokenUsage as TokenUsage

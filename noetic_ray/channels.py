@@ -127,3 +127,11 @@ def channel(
         )
     plain = None if any(schema is each for each in _ANYTHING) else schema
     return Channel(name, plain, mode, capacity, bool(external))
+
+
+def expect_channel(channel: object, where: str) -> None:
+    """Raise TypeError unless `channel` is one."""
+    if not isinstance(channel, Channel):
+        raise TypeError(
+            f"{where} takes a channel made with nr.channel(...), not {type(channel).__name__}"
+        )

@@ -14,11 +14,13 @@ from noetic_ray.errors import Cancelled, ConfigError
 from noetic_ray.items import Item
 from noetic_ray.log import ItemLog
 from noetic_ray.request import RequestInfo
-from noetic_ray.usage import StepMeta, TokenUsage
+from noetic_ray.usage import LastLayerUsage, StepMeta, TokenUsage
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
+    from noetic_ray.layers.base import ContextLayer
+    from noetic_ray.layers.handle import LayerHandles
     from noetic_ray.placement import Placement
     from noetic_ray.steps import Step
 
@@ -29,11 +31,14 @@ Result_co = TypeVar("Result_co", covariant=True)
 
 
 class Frame:
-    """One step in flight: where it stands in the tree of steps, and its span."""
+    """One step in flight: where it stands in the tree of steps, its span, its active layers."""
 
-    __slots__ = ("attempt", "context", "counts", "path", "span", "step_id")
+    __slots__ = ("attempt", "context", "counts", "layers", "path", "span", "step_id")
 
-    def __init__(self, context: Context, step_id: str, path: str, span: Any) -> None:
+    def __init__(
+        self, context: Context, step_id: str, path: str, span: Any, layers: tuple[Any, ...] = ()
+    ) -> None:
+        self.layers = layers
         self.context = context
         self.step_id = step_id
         self.path = path
@@ -85,6 +90,7 @@ class Services(Protocol):
     async def try_recv(self, channel: Channel[Any]) -> list[Any]: ...
     def subscribe(self, channel: Channel[Any]) -> AsyncIterator[Any]: ...
     async def checkpoint(self) -> None: ...
+    def layer_handles(self) -> LayerHandles: ...
     async def parent_items(self, since: int) -> list[Item]: ...
     async def parent_snapshot(self) -> ContextSnapshot: ...
     def call_sync(self, call: Callable[[], Any]) -> Any: ...
@@ -162,6 +168,7 @@ class Context:
         "depth",
         "id",
         "item_log",
+        "last_layer_usage",
         "last_step_meta",
         "resource_id",
         "state",
@@ -181,6 +188,7 @@ class Context:
         self.tokens = TokenUsage()
         self.cost = 0.0
         self.last_step_meta: StepMeta | None = None
+        self.last_layer_usage: LastLayerUsage | None = None
         self.completed = False
         self.completion_value: Any = None
         self.aborted = False
@@ -220,6 +228,14 @@ class Context:
         return ContextRef(id, depth, thread_id, self._services)
 
     @property
+    def context(self) -> LayerHandles:
+        """The layers active here, by id: `ctx.context["notes"].count`, `await ...add(n=1)`.
+
+        Indexed with a layer object it is typed: a `ContextLayer[Handle]` gives a `Handle`.
+        """
+        return self._services.layer_handles()
+
+    @property
     def elapsed(self) -> float:
         """Seconds since the context started."""
         return time.monotonic() - self._started
@@ -256,16 +272,18 @@ class Context:
         step: Step[In, Out],
         input: In = None,  # type: ignore[assignment]
         *,
+        layers: Sequence[ContextLayer[Any]] | None = None,
         timeout: float | None = None,
         placement: Placement | str | None = None,
     ) -> Out:
         """Run a step in a child context of its own and wait for its output.
 
-        The child starts with an empty log and a copy of the state. Its usage is added to this
+        The child starts with an empty log and a copy of the state, and with the layers active
+        here, or with `layers` in their place. Its usage is added to this
         context's, whatever its end. After `timeout` seconds it is aborted and StepFailed raised,
         with cause type TimeoutError. Raises the child's own error, or `ContextLost`.
         """
-        options = {"timeout": timeout, "placement": placement}
+        options = {"timeout": timeout, "placement": placement, "layers": layers}
         return await self._services.spawn(step, input, options)  # type: ignore[no-any-return]
 
     def detach(
@@ -355,13 +373,21 @@ class SyncContext:
         step: Step[In, Out],
         input: In = None,  # type: ignore[assignment]
         *,
+        layers: Sequence[ContextLayer[Any]] | None = None,
         timeout: float | None = None,
         placement: Placement | str | None = None,
     ) -> Out:
         """`Context.spawn`, blocking."""
         return self._call(  # type: ignore[no-any-return]
-            lambda: self._ctx.spawn(step, input, timeout=timeout, placement=placement)
+            lambda: self._ctx.spawn(
+                step, input, layers=layers, timeout=timeout, placement=placement
+            )
         )
+
+    @property
+    def context(self) -> SyncLayers:
+        """`Context.context` with functions that block."""
+        return SyncLayers(self._ctx)
 
     def detach(
         self,
@@ -406,3 +432,35 @@ class SyncContext:
     def checkpoint(self) -> None:
         """`Context.checkpoint`, blocking."""
         self._call(self._ctx.checkpoint)
+
+
+class SyncLayers:
+    """The layers of a context, for threads."""
+
+    __slots__ = ("_ctx",)
+
+    def __init__(self, ctx: Context) -> None:
+        self._ctx = ctx
+
+    def __getitem__(self, key: Any) -> Any:
+        return _SyncHandle(self._ctx, self._ctx.context[key])
+
+
+class _SyncHandle:
+    """A layer's handle whose functions block."""
+
+    __slots__ = ("_ctx", "_handle")
+
+    def __init__(self, ctx: Context, handle: Any) -> None:
+        self._ctx = ctx
+        self._handle = handle
+
+    def __getattr__(self, name: str) -> Any:
+        part = getattr(self._handle, name)
+        if not hasattr(type(part), "__noetic_layer_call__"):
+            return part
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return self._ctx._services.call_sync(lambda: part(*args, **kwargs))
+
+        return call

@@ -197,6 +197,16 @@ class ItemLog:
         """The items from position ``n`` on."""
         return self.items[max(n, 0) :]
 
+    def before(self, n: int) -> ItemsView:
+        """The first ``n`` items, as a view that copies nothing but items inherited in part."""
+        view = self.items
+        if n >= len(view):
+            return view
+        start = self.sealed
+        if n >= start:
+            return ItemsView(self._segments, self._own, n - start)
+        return ItemsView((), list(view[: max(n, 0)]), max(n, 0))
+
     def fork(self) -> ItemLog:
         """A log that starts with what is here now, shared and not copied, and goes its own way.
 

@@ -5,7 +5,7 @@ The engine runs in the driver (`inline`) or in a context actor; both give it the
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from noetic_ray.channels import Channel
@@ -37,6 +37,21 @@ class JournalSink(Protocol):
 
     async def flush(self) -> None:
         """Return when everything emitted so far is acknowledged (durable, with a store)."""
+
+
+class KeyValues(Protocol):
+    """The harness's table of keys and bytes, beside its events; durable with a store."""
+
+    async def load(self, keys: Iterable[str]) -> dict[str, bytes]:
+        """The values of the keys that exist."""
+        ...
+
+    async def save(self, changes: Mapping[str, bytes | None]) -> None:
+        """Write keys, or remove those given as None, all or nothing. Durable on return."""
+
+    async def keys(self, prefix: str) -> list[str]:
+        """The keys that begin with `prefix`."""
+        ...
 
 
 class ChannelPort(Protocol):

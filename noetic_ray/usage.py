@@ -135,6 +135,62 @@ class StepMeta:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class LayerUsageEntry:
+    """What one layer had in the last window.
+
+    `token_count` is as its recall reported, `items` a count. `placement` is the band it stands in,
+    `served` says whether its text is a replay from the pin (`pinned`) or was sent anew (`fresh`);
+    both are "" for a layer that showed nothing. `changed` compares with the assembly before.
+    `churn_rate` is the share of assemblies it changed in, None before the first.
+    `rebill_tokens` is what its changes in this epoch would have cost in cached prefix, had they
+    been written into it.
+    """
+
+    layer_id: str
+    token_count: int
+    items: int
+    placement: str
+    served: str
+    changed: bool
+    churn_rate: float | None
+    rebill_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class EpochUsage:
+    """The epoch of the last window. `age` counts its assemblies, this one included.
+
+    The token figures are estimates: pinned before the history, shown after it, and the message
+    that says what of the pinned is out of date. `reanchor_reason` is None after the first.
+    """
+
+    id: str
+    age: int
+    anchor_tokens: int
+    live_tokens: int
+    delta_tokens: int
+    reanchor_reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LastLayerUsage:
+    """How the last accepted model step filled its window; entries sorted by layer id.
+
+    All but the layers' own figures are estimates. `history_tokens` covers the whole log, the
+    answer included. `epoch` is None when anchoring is off.
+    """
+
+    execution_id: str
+    model_id: str
+    layers: tuple[LayerUsageEntry, ...]
+    system_prompt_tokens: int
+    tools_tokens: int
+    history_tokens: int
+    total_used_tokens: int
+    epoch: EpochUsage | None = None
+
+
 def estimate_tokens(text: str) -> int:
     """A rough count without a tokenizer: four characters a token, rounded up."""
     return -(-len(text) // 4)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +20,10 @@ from tests.support.scripts import play
 os.environ.setdefault("RAY_DEDUP_LOGS", "0")
 _numbers = itertools.count(1)
 BACKENDS = ("inline", "actor")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # Started in the background by a shell: the commands under test would inherit deaf ears.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -108,7 +108,7 @@ class ContextActor:
         self._thread = LoopThread(f"noetic-run-{boot.actor_id}")
         self.loop = self._thread.loop
         self.groups: dict[tuple[str, int], _Group] = {}
-        self._reader = SpecReader(config.params)
+        self._reader = SpecReader(config.params, config.layers)
         journal = JournalClient(boot.journal)
         sender = JournalSender(f"{boot.actor_id}/{os.getpid()}", journal.transport)
         sender.bind(self.loop)
@@ -118,6 +118,7 @@ class ContextActor:
             boot.actor_id,
             sender,
             config.kill_after,
+            config.layers,
             span_sink=sender.span if config.tracing else None,
         )
         self._runtime = Runtime(
@@ -131,6 +132,7 @@ class ContextActor:
             ),
             codec,
             partial(read_items, journal),
+            journal,
             self._launcher,
             boot.actor_id,
             this_node(),

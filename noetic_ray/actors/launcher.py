@@ -18,11 +18,12 @@ from ray.exceptions import ActorUnavailableError, RayActorError, RayError
 from noetic_ray.actors.pool import ActorRef, LocalPool
 from noetic_ray.actors.wire import ProgramPacker, pack_specs, unpack_reply
 from noetic_ray.context import ContextSnapshot
-from noetic_ray.engine.cell import Listener
+from noetic_ray.engine.child import Listener
 from noetic_ray.engine.spans import close_failed, context_span
 from noetic_ray.engine.spec import ContextSpec, Outcome, ParentInfo, Reply, Status
 from noetic_ray.engine.tasks import engine_task
 from noetic_ray.errors import Cancelled, ContextLost, NoeticError, to_wire
+from noetic_ray.layers.base import ContextLayer
 from noetic_ray.placement import Placement
 from noetic_ray.protocols import JournalSink
 
@@ -81,6 +82,7 @@ class Launcher:
         holder: str,
         journal: JournalSink,
         kill_after: float,
+        layers: Sequence[ContextLayer[Any]] = (),
         fresh_programs: bool = False,
         span_sink: Callable[[Any], None] | None = None,
     ) -> None:
@@ -91,7 +93,7 @@ class Launcher:
         self._kill_after = kill_after
         self._fresh = fresh_programs
         self._span_sink = span_sink
-        self._packer = ProgramPacker()
+        self._packer = ProgramPacker(layers)
         self._pending: dict[Placement, list[RemoteLink]] = {}
         self._aborts: dict[str, tuple[ActorRef, dict[str | None, list[str]]]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()

@@ -16,8 +16,17 @@ from weakref import WeakKeyDictionary
 from ray import cloudpickle
 
 from noetic_ray.actors import codec
+from noetic_ray.actors.layer_wire import (
+    LayerPacker,
+    Ref,
+    pack_remains,
+    pickled_state,
+    read_seeds,
+    unpack_remains,
+)
 from noetic_ray.engine.spec import ContextSpec, Reply, RunScope
 from noetic_ray.errors import ConfigError, ErrorRecord, NoeticError, StepFailed, to_wire
+from noetic_ray.layers.base import ContextLayer
 from noetic_ray.steps import Step
 
 MAX_PROGRAMS = 1_024
@@ -37,7 +46,8 @@ class Rows(NamedTuple):
 class ProgramPacker:
     """Pickles steps, once per step object unless asked to look again."""
 
-    def __init__(self) -> None:
+    def __init__(self, layers: Sequence[ContextLayer[Any]] = ()) -> None:
+        self.layers = LayerPacker(layers)
         self._known: WeakKeyDictionary[Any, tuple[bytes, bytes]] = WeakKeyDictionary()
 
     def pack(self, step: Step[Any, Any], fresh: bool = False) -> tuple[bytes, bytes]:
@@ -70,11 +80,12 @@ def pack_specs(
         if place is None:
             place = places[id(spec.input)] = len(rows.inputs)
             rows.inputs.append(_pickled(spec.input, f"the input of step {spec.step.id!r}"))
-        rows.contexts.append(_row(spec, digest, place))
+        layers = packer.layers.seeds(spec.layers, rows.programs)
+        rows.contexts.append(_row(spec, digest, place, layers))
     return pickle.dumps(tuple(rows), _PROTOCOL)
 
 
-def _row(spec: ContextSpec, digest: bytes, place: int) -> tuple[Any, ...]:
+def _row(spec: ContextSpec, digest: bytes, place: int, layers: tuple[Any, ...]) -> tuple[Any, ...]:
     state = None
     if spec.state is not None:
         state = _pickled(spec.state, f"the state given to step {spec.step.id!r}")
@@ -97,6 +108,11 @@ def _row(spec: ContextSpec, digest: bytes, place: int) -> tuple[Any, ...]:
         spec.wants_state,
         spec.aborted,
         spec.abort_reason,
+        layers,
+        spec.named_thread,
+        spec.quiet,
+        spec.preview,
+        spec.wants_layers,
     )
 
 
@@ -114,9 +130,10 @@ def _pickled(value: Any, what: str) -> bytes:
 class SpecReader:
     """Unpacks `run` calls in the process that hosts the contexts."""
 
-    def __init__(self, params: Mapping[str, Any]) -> None:
+    def __init__(self, params: Mapping[str, Any], layers: Sequence[ContextLayer[Any]] = ()) -> None:
         self._params = params
-        self._programs: OrderedDict[bytes, Step[Any, Any]] = OrderedDict()
+        self._layers = tuple(layers)
+        self._programs: OrderedDict[bytes, Any] = OrderedDict()
         self._scopes: OrderedDict[str, RunScope] = OrderedDict()
 
     def read(self, payload: bytes) -> tuple[int, list[ContextSpec | tuple[str, NoeticError]]]:
@@ -133,6 +150,7 @@ class SpecReader:
             step = self._program(digest, rows.programs[digest])
             value = inputs[place].get()
             rest[3] = codec.loads(rest[3]) if rest[3] is not None else None
+            rest[13] = read_seeds(rest[13], lambda ref: self._layer(ref, rows.programs))
         except Exception as error:
             return id, _load_error(error)
         return self._build(self._scope(run_id, request, trace_id), id, step, value, rest)
@@ -141,7 +159,8 @@ class SpecReader:
         self, scope: RunScope, id: str, step: Any, input: Any, rest: list[Any]
     ) -> ContextSpec:
         depth, parent, path, state, items, origin, thread, resource, span, *flags = rest
-        detached, wants_state, aborted, abort_reason = flags
+        detached, wants_state, aborted, abort_reason, layers, *more = flags
+        named_thread, quiet, preview, wants_layers = more
         return ContextSpec(
             scope=scope,
             id=id,
@@ -160,9 +179,17 @@ class SpecReader:
             wants_state=wants_state,
             aborted=aborted,
             abort_reason=abort_reason,
+            layers=layers,
+            named_thread=named_thread,
+            quiet=quiet,
+            preview=preview,
+            wants_layers=wants_layers,
         )
 
-    def _program(self, digest: bytes, program: bytes) -> Step[Any, Any]:
+    def _layer(self, ref: Ref, programs: Mapping[bytes, bytes]) -> Any:
+        return self._layers[ref] if isinstance(ref, int) else self._program(ref, programs[ref])
+
+    def _program(self, digest: bytes, program: bytes) -> Any:
         step = self._programs.get(digest)
         if step is None:
             step = self._programs[digest] = cloudpickle.loads(program)
@@ -222,6 +249,12 @@ def pack_reply(reply: Reply, step_of: Callable[[str], str]) -> Packed:
             state = codec.dumps(reply.state)
         except Exception as problem:
             status, output, error = "failed", None, _state_error(reply.id, problem)
+    layers = None
+    if reply.layer_states is not None and error is None:
+        try:
+            layers = {id: pickled_state(id, each) for id, each in reply.layer_states.items()}
+        except ConfigError as problem:
+            status, output, error = "failed", None, to_wire(problem)
     tokens = reply.tokens
     return (
         reply.id,
@@ -234,6 +267,10 @@ def pack_reply(reply: Reply, step_of: Callable[[str], str]) -> Packed:
         reply.outcomes,
         reply.marks,
         reply.settled,
+        layers,
+        reply.items,
+        pack_remains(reply.remains),
+        reply.layer_usage,
     )
 
 
@@ -258,7 +295,8 @@ def unpack_reply(packed: Packed) -> Reply:
     """The reply; what cannot be loaded here becomes a failure."""
     from noetic_ray.usage import TokenUsage
 
-    id, status, output, error, tokens, cost, state, outcomes, marks, settled = packed
+    id, status, output, error, tokens, cost, state, outcomes, marks, settled, *more = packed
+    layers, items, remains, layer_usage = more
     value: Any = None
     if output is not None:
         try:
@@ -277,4 +315,8 @@ def unpack_reply(packed: Packed) -> Reply:
         outcomes=outcomes,
         marks=marks,
         settled=settled,
+        layer_states=None if layers is None else {k: codec.loads(v) for k, v in layers.items()},
+        items=items,
+        remains=unpack_remains(remains),
+        layer_usage=layer_usage,
     )

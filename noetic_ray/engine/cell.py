@@ -11,64 +11,36 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from noetic_ray.context import Context, Frame, current_frame
+from noetic_ray.engine.child import Child, Listener
+from noetic_ray.engine.layers.remains import (
+    Remains,
+    in_order,
+    remains_of,
+    remains_of_killed,
+)
+from noetic_ray.engine.layers.stack import LayerStack
 from noetic_ray.engine.outcome import Completed, judge
 from noetic_ray.engine.services import CellServices
 from noetic_ray.engine.spans import context_span
 from noetic_ray.engine.spec import ABORTED_PARENT, ContextSpec, Outcome, ParentInfo, Reply
 from noetic_ray.engine.tasks import engine_task, own_tasks
 from noetic_ray.errors import Cancelled, NoeticError, to_wire
+from noetic_ray.layers.storage import Overlay
 from noetic_ray.placement import Placement
-from noetic_ray.usage import TokenUsage
+from noetic_ray.protocols import KeyValues
 
 if TYPE_CHECKING:
     from noetic_ray.engine.runtime import Runtime
+    from noetic_ray.engine.window.memory import WindowMemory
+    from noetic_ray.layers.epochs import Lineage
 
 RECANCEL_SECONDS = 1.0
 log = logging.getLogger("noetic_ray")
 _flagging = threading.Lock()
-
-
-class Listener(Protocol):
-    """Who wants to know how a context ended."""
-
-    def replied(self, reply: Reply) -> None: ...
-
-
-class Link(Protocol):
-    """A way to reach a running child."""
-
-    def abort(self, reason: str | None) -> None: ...
-
-
-class Child:
-    """A slot in the children table; it exists before the child does."""
-
-    __slots__ = ("cell", "detached", "id", "link", "on_reply", "reply", "seen_cost", "seen_tokens")
-
-    def __init__(
-        self, cell: Cell, id: str, detached: bool, on_reply: Callable[[Reply], None]
-    ) -> None:
-        self.cell = cell
-        self.id = id
-        self.detached = detached
-        self.on_reply = on_reply
-        self.link: Link | None = None
-        self.reply: Reply | None = None
-        self.seen_tokens: TokenUsage | None = None
-        self.seen_cost = 0.0
-
-    def replied(self, reply: Reply) -> None:
-        """The child has a result, or has settled."""
-        self.cell.child_replied(self, reply)
-
-    def abort(self, reason: str | None) -> None:
-        """Abort the child, with the default reason for children when there is none."""
-        if self.link is not None and not (self.reply and self.reply.settled):
-            self.link.abort(reason if reason is not None else ABORTED_PARENT)
 
 
 class Cell:
@@ -86,6 +58,9 @@ class Cell:
         "ctx",
         "error",
         "inherited",
+        "layers",
+        "left_behind",
+        "lineage",
         "listener",
         "marks",
         "outcomes",
@@ -96,9 +71,12 @@ class Cell:
         "settled",
         "span",
         "spec",
+        "started",
         "task",
         "tasks",
         "threads",
+        "values",
+        "windows",
     )
 
     def __init__(self, rt: Runtime, spec: ContextSpec, listener: Listener) -> None:
@@ -124,6 +102,12 @@ class Cell:
         self.outcomes: list[tuple[str, Outcome]] = []
         self.marks: dict[str, int] | None = None
         self.inherited: tuple[tuple[str, int], ...] = ()
+        self.started = 0
+        self.values: KeyValues = Overlay(rt.values) if spec.preview else rt.values
+        self.layers: LayerStack | None = None
+        self.lineage: Lineage | None = None
+        self.windows: WindowMemory | None = None
+        self.left_behind: list[tuple[int, list[Remains]]] = []
         self._recancel: asyncio.TimerHandle | None = None
         self.span = context_span(rt.span_sink, spec)
 
@@ -177,13 +161,31 @@ class Cell:
             await self.rt.prepare(self)
             for item in self.spec.items:
                 self.ctx.item_log.append(item)
+            if self.spec.layers:
+                await self._open_layers()
             output = await self.rt.dispatch(self.ctx, self.spec.step, self.spec.input)
         except Completed:
             output = self.ctx.completion_value
         except BaseException as error:  # nothing may leave this task: it would end the loop
             failure = error
+        if self.layers is not None and not self.ctx.aborted and not self.closed:
+            failure = await self._finish_layers(failure)
         if not self.closed:
             self._body_ended(output, failure)
+
+    async def _open_layers(self) -> None:
+        self.layers = LayerStack(self)
+        frame = self.ctx._root_frame
+        assert frame is not None
+        frame.layers = await self.layers.attach(self.spec.layers)
+
+    async def _finish_layers(self, failure: BaseException | None) -> BaseException | None:
+        assert self.layers is not None
+        try:
+            await self.layers.finish("completed" if failure is None else "failed")
+        except BaseException as error:  # an abort came in between, or a hook left by the back door
+            return failure if failure is not None else error
+        return failure
 
     def _main_done(self, task: asyncio.Task[None]) -> None:
         """A task that is cancelled before its first step never runs a line of `_main`."""
@@ -227,16 +229,27 @@ class Cell:
         on_reply: Callable[[Reply], None],
     ) -> Child:
         """Register a child and start it; under an aborted parent it starts aborted."""
-        child = Child(self, spec.id, spec.detached, on_reply)
+        child = self.reserve_child(spec, on_reply)
+        self.launch_child(child, placement)
+        return child
+
+    def reserve_child(self, spec: ContextSpec, on_reply: Callable[[Reply], None]) -> Child:
+        """Register a child that is started later, or given up with a reply."""
+        child = Child(self, spec, on_reply)
+        self.started += 1
         self.children[spec.id] = child
         if not spec.detached:
             self.attached += 1
+        return child
+
+    def launch_child(self, child: Child, placement: Placement) -> None:
+        """Start a registered child."""
+        spec = child.spec
         if self.ctx.aborted:
             spec.aborted = True
             reason = self.ctx.abort_reason
             spec.abort_reason = reason if reason is not None else ABORTED_PARENT
         child.link = self.rt.launch(spec, placement, child)
-        return child
 
     def child_replied(self, child: Child, reply: Reply) -> None:
         """Roll up what a child used and reported; forget it when it has settled."""
@@ -250,10 +263,25 @@ class Cell:
         if reply.settled:
             self.outcomes.extend(reply.outcomes)
             self.children.pop(child.id, None)
+            self._take_remains(child, reply)
         if first or reply.settled:
             child.on_reply(reply)
         if self.body_done:
             self.advance()
+
+    def _take_remains(self, child: Child, reply: Reply) -> None:
+        remains = reply.remains or remains_of_killed(child.spec, reply)
+        if remains:
+            self.left_behind.append((child.number, remains))
+
+    def take_remains(self, children: Sequence[Child]) -> list[Remains]:
+        """What is left to do for layers of these children and all below, no longer kept here."""
+        if not self.left_behind:
+            return []
+        numbers = {child.number for child in children}
+        taken = [part for part in self.left_behind if part[0] in numbers]
+        self.left_behind = [part for part in self.left_behind if part[0] not in numbers]
+        return in_order(taken)
 
     def _roll_up(self, child: Child, reply: Reply) -> None:
         ctx = self.ctx
@@ -325,7 +353,25 @@ class Cell:
             cost=ctx.cost,
             state=ctx.state if self.spec.wants_state and self.error is None else None,
             settled=not self.children,
+            layer_states=self._layer_states(),
+            items=self._own_log() if self.spec.wants_layers else (),
+            layer_usage=ctx.last_layer_usage if self.spec.parent is None else None,
         )
+
+    def _layer_states(self) -> dict[str, Any] | None:
+        """The states the parent asked for; None when there is nothing to merge."""
+        wanted = self.spec.wants_layers
+        if not wanted or self.layers is None or self.error is not None:
+            return None
+        return {
+            entry.layer.id: entry.state
+            for entry in self.layers.entries
+            if entry.ready and entry.layer.id in wanted
+        }
+
+    def _own_log(self) -> tuple[Any, ...]:
+        log = self.ctx.item_log
+        return log.since(len(log) - self.rt.own_items(self)) if self.error is None else ()
 
     def _settle(self) -> None:
         self.settled = True
@@ -337,6 +383,9 @@ class Cell:
             mine: Outcome = "abandoned" if self.abandoned else "settled"
             self.outcomes.append((self.ctx.id, mine))
         reply.outcomes = self.outcomes
+        if self.ctx.aborted or self.left_behind:
+            own = remains_of(self) if self.ctx.aborted else []
+            reply.remains = own + in_order(self.left_behind)
         reply.marks = _later(self.marks, self.rt.journal.mark())
         self.rt.forget(self)
         self.listener.replied(reply)
@@ -405,7 +454,7 @@ class Cell:
 
     def emit(self, type: str, data: dict[str, Any]) -> None:
         """Record an event of this context, unless it is closed."""
-        if not self.closed:
+        if not self.closed and not self.spec.quiet:
             self.rt.journal.emit(self.spec.scope.run_id, type, self.spec.id, data)
 
     def as_parent(self) -> ParentInfo:

@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from uuid_utils import uuid7
 
 from noetic_ray.context import current_frame
+from noetic_ray.engine.layers.remains import tear_down
+from noetic_ray.engine.layers.spawning import merge, needs_seeding, plain_seeds, seed, wanted_back
+from noetic_ray.engine.layers.stack import active
 from noetic_ray.engine.spec import ContextSpec, Reply
-from noetic_ray.engine.tasks import uninterrupted
-from noetic_ray.errors import Cancelled, ConfigError, ErrorRecord, StepFailed, from_wire
+from noetic_ray.engine.tasks import engine_task, uninterrupted
+from noetic_ray.errors import (
+    Cancelled,
+    ConfigError,
+    ErrorRecord,
+    NoeticError,
+    StepFailed,
+    from_wire,
+    to_wire,
+)
+from noetic_ray.layers.base import check_layers
 from noetic_ray.log import ItemLog
 from noetic_ray.placement import Placement
 
 if TYPE_CHECKING:
-    from noetic_ray.engine.cell import Cell, Child
+    from noetic_ray.engine.cell import Cell
+    from noetic_ray.engine.child import Child
     from noetic_ray.engine.runtime import Codec
+    from noetic_ray.layers.base import ContextLayer
 
 
 def child_spec(
@@ -50,7 +64,36 @@ def child_spec(
         parent_span=span.span_id,
         detached=detached,
         wants_state=wants_state,
+        named_thread=cell.spec.named_thread if thread_id is None else True,
+        quiet=cell.spec.quiet,
+        preview=cell.spec.preview,
     )
+
+
+async def give_layers(
+    cell: Cell,
+    spec: ContextSpec,
+    own: Sequence[ContextLayer[Any]] | None = None,
+    with_items: bool = True,
+) -> None:
+    """Give a child the layers active here, or `own`, with states seeded by the parent's."""
+    here = active(cell)
+    if needs_seeding(here, own):
+        await seed(cell, spec, here, own, with_items)
+    else:
+        spec.layers = plain_seeds(here, own)
+    spec.wants_layers = wanted_back(spec)
+
+
+def give_plain_layers(cell: Cell, spec: ContextSpec) -> bool:
+    """The same at once, where no hook has a say; False where one has."""
+    here = active(cell)
+    if here:
+        if needs_seeding(here, None):
+            return False
+        spec.layers = plain_seeds(here, None)
+        spec.wants_layers = wanted_back(spec)
+    return True
 
 
 def copy_state(codec: Codec, state: Any, whose: str) -> Any:
@@ -100,6 +143,7 @@ async def spawn(
     timeout: float | None = None,
     placement: Placement | str | None = None,
     path: str | None = None,
+    layers: Sequence[ContextLayer[Any]] | None = None,
 ) -> Any:
     """Run `step` in a child and wait; however this ends, the child has ended first."""
     cell.check()
@@ -108,7 +152,11 @@ async def spawn(
             "INVALID_TIMEOUT", f"spawn of {step.id!r} got timeout {timeout}", "use seconds above 0"
         )
     prefix = path if path is not None else _here(cell)
+    here = active(cell)
     spec = child_spec(cell, step, input, path=prefix)
+    if here or layers:
+        await give_layers(cell, spec, check_layers(layers, "ctx.spawn") if layers else layers)
+        cell.check()
     done: asyncio.Future[Reply] = cell.rt.loop.create_future()
     child = cell.start_child(
         spec, resolve_placement(cell, placement), lambda reply: _resolve(done, reply)
@@ -129,6 +177,8 @@ async def spawn(
             timer.cancel()
     if cell.ctx.aborted:
         raise Cancelled(cell.ctx.abort_reason)
+    if reply.layer_states is not None:
+        reply.output = await merge(cell, here, spec, reply)
     return result_of(reply)
 
 
@@ -182,6 +232,8 @@ async def end_children(cell: Cell, children: Sequence[Child], reason: str) -> No
         child.on_reply = lambda reply, c=child, b=before: one_less(c, b, reply)  # type: ignore[misc]
         child.abort(reason)
     await uninterrupted(settled)
+    if not cell.ctx.aborted:
+        await tear_down(cell, cell.take_remains(waiting))
 
 
 class Detached:
@@ -190,9 +242,42 @@ class Detached:
     def __init__(self, cell: Cell, step: Any, input: Any, thread_id: str | None) -> None:
         spec = child_spec(cell, step, input, path=_here(cell), thread_id=thread_id, detached=True)
         self._done: asyncio.Future[Reply] = cell.rt.loop.create_future()
-        self._child = cell.start_child(spec, resolve_placement(cell), self._replied)
+        self._layers = active(cell)
+        self._child = cell.reserve_child(spec, self._replied)
+        if give_plain_layers(cell, spec):
+            cell.launch_child(self._child, resolve_placement(cell))
+        else:
+            self._own(self._seed_and_launch())
+
+    def _own(self, coro: Coroutine[Any, Any, None]) -> None:
+        """The runtime's task: a parent that ends does not take its detached children along."""
+        runtime = self._child.cell.rt
+        runtime.keep(engine_task(runtime.loop, coro))
+
+    async def _seed_and_launch(self) -> None:
+        child = self._child
+        cell = child.cell
+        try:
+            await give_layers(cell, child.spec)
+        except BaseException as error:
+            if not cell.ctx.aborted:
+                reason = error if isinstance(error, NoeticError) else NoeticError(repr(error))
+                child.replied(Reply(child.id, "failed", error=to_wire(reason)))
+                return
+        cell.launch_child(child, resolve_placement(cell))
 
     def _replied(self, reply: Reply) -> None:
+        if self._done.done():
+            return
+        cell = self._child.cell
+        if reply.layer_states is None or cell.body_done:
+            self._done.set_result(reply)
+        else:
+            self._own(self._merge(reply))
+
+    async def _merge(self, reply: Reply) -> None:
+        child = self._child
+        reply.output = await merge(child.cell, self._layers, child.spec, reply)
         _resolve(self._done, reply)
 
     @property

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from noetic_ray.context import current_frame
-from noetic_ray.engine.cell import Cell
 from noetic_ray.engine.outcome import Completed, failure_of
 from noetic_ray.engine.tasks import being_cancelled
 from noetic_ray.errors import Cancelled, NoeticError
+
+if TYPE_CHECKING:
+    from noetic_ray.engine.cell import Cell
 
 
 async def run_code(cell: Cell, step: Any, input: Any) -> Any:

@@ -9,8 +9,11 @@ from noetic_ray.context import Context, Frame, current_frame
 from noetic_ray.engine import code, flow, model_call, parallel, tool_calls
 from noetic_ray.engine.cell import Cell
 from noetic_ray.engine.children import spawn
+from noetic_ray.engine.layers.remains import tear_down
+from noetic_ray.engine.layers.stack import LayerStack, fresh_seeds, with_added
 from noetic_ray.engine.outcome import Completed, translate
 from noetic_ray.engine.spans import close_cut, step_span
+from noetic_ray.engine.window.preview import preview
 from noetic_ray.errors import Cancelled, ErrorRecord, NoeticError, StepFailed, to_wire
 
 MAX_DEPTH = 64
@@ -19,7 +22,23 @@ Handler = Callable[[Cell, Any, Any], Awaitable[Any]]
 
 
 async def _spawn(cell: Cell, step: Any, input: Any) -> Any:
-    return await spawn(cell, step.child, input, step.timeout, step.placement)
+    return await spawn(cell, step.child, input, step.timeout, step.placement, layers=step.layers)
+
+
+async def _with_context(cell: Cell, step: Any, input: Any) -> Any:
+    """Run the child in this context, with more layers active inside it."""
+    if cell.layers is None:
+        cell.layers = LayerStack(cell)
+    frame = current_frame.get()
+    assert frame is not None
+    added = await cell.layers.attach(fresh_seeds(step.layers))
+    frame.layers = with_added(frame.layers, added)
+    return await cell.rt.dispatch(cell.ctx, step.child, input)
+
+
+async def _tear_down(cell: Cell, step: Any, input: Any) -> None:
+    """Run the last hooks of what aborted contexts left behind."""
+    await tear_down(cell, input)
 
 
 HANDLERS: dict[str, Handler] = {
@@ -33,6 +52,9 @@ HANDLERS: dict[str, Handler] = {
     "in_parallel": parallel.in_parallel,
     "map": parallel.map_inputs,
     "spawn": _spawn,
+    "with_context": _with_context,
+    "preview": preview,
+    "tear_down": _tear_down,
 }
 
 
@@ -78,7 +100,7 @@ def _admit(cell: Cell, step: Any) -> None:
 
 def _open_frame(cell: Cell, step: Any, outer: Frame) -> Frame:
     span = step_span(cell, step, outer.span)
-    frame = Frame(cell.ctx, step.id, outer.next_path(step.id), span)
+    frame = Frame(cell.ctx, step.id, outer.next_path(step.id), span, outer.layers)
     if _speaks(step):
         cell.emit("step.started", {"step": step.id, "kind": step.kind, "path": frame.path})
     return frame

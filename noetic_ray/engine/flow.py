@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from noetic_ray.engine.cell import Cell
 from noetic_ray.engine.code import in_thread
 from noetic_ray.errors import (
     Cancelled,
@@ -20,6 +19,9 @@ from noetic_ray.items import developer_message, item_text, last_assistant_text
 from noetic_ray.signatures import is_async
 from noetic_ray.steps import Step
 from noetic_ray.until import Snapshot, Verdict
+
+if TYPE_CHECKING:
+    from noetic_ray.engine.cell import Cell
 
 
 async def callback(cell: Cell, fn: Any, *args: Any) -> Any:

@@ -2,41 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from noetic_ray.engine.cell import Cell
-from noetic_ray.engine.code import in_thread
-from noetic_ray.engine.figures import tokens_of
 from noetic_ray.engine.flow import callback
+from noetic_ray.engine.layers.guards import admit, judge_answer
+from noetic_ray.engine.layers.learning import store
+from noetic_ray.engine.layers.stack import active, those_with
+from noetic_ray.engine.model_round import ModelRound
 from noetic_ray.engine.outcome import Completed
-from noetic_ray.engine.spans import chat_span, close_chat, close_cut
 from noetic_ray.engine.structured import output_spec, parse_output
 from noetic_ray.engine.tasks import shared_tasks
 from noetic_ray.engine.tool_calls import Toolbox, leave_calls, run_calls
+from noetic_ray.engine.window.step_window import StepWindow
 from noetic_ray.errors import (
     ConfigError,
     ErrorRecord,
-    ModelFailed,
     ModelParseError,
     ModelRefused,
-    NoeticError,
+    SteeringDenied,
     StepFailed,
-    to_wire,
 )
 from noetic_ray.items import (
     FunctionCallItem,
     Item,
     MessageItem,
-    OutputText,
     Refusal,
+    developer_message,
+    item_text,
     last_assistant_text,
     new_id,
     user_message,
 )
-from noetic_ray.models.protocol import DeltaKind, ModelReply, ModelRequest
-from noetic_ray.tracing.records import SpanRecord
+from noetic_ray.layers.hooks import Deny, Guide, Response
+from noetic_ray.log import ItemLog
+from noetic_ray.models.protocol import ModelReply, ModelRequest
 from noetic_ray.usage import RoundMeta, StepMeta
+
+MAX_GUIDANCE = 3
 
 
 async def call_model(cell: Cell, step: Any, input: Any) -> Any:
@@ -48,13 +52,9 @@ async def call_model(cell: Cell, step: Any, input: Any) -> Any:
             f"step {step.id!r} calls a model, but the harness has no model provider",
             "pass model_provider=nr.models.OpenAI() to the Harness",
         )
-    _log_input(cell, input)
-    call = _Call(cell, step, model)
-    instructions = step.instructions
-    if callable(instructions):
-        instructions = await callback(cell, instructions, cell.ctx)
-    call.instructions = instructions
+    call = Conversation(cell, step, model)
     try:
+        await call.open(input)
         await call.rounds()
         return await call.answer()
     finally:
@@ -62,16 +62,29 @@ async def call_model(cell: Cell, step: Any, input: Any) -> Any:
             cell.ctx.last_step_meta = StepMeta.over(call.done)
 
 
-def _log_input(cell: Cell, input: Any) -> None:
+def as_input(cell: Cell, input: Any) -> Sequence[Item]:
     """A non-empty text becomes a user message, unless it is what the model just said."""
     if not isinstance(input, str) or not input:
-        return
-    log = cell.ctx.item_log
-    if last_assistant_text(log.items) != input:
-        log.append(user_message(input))
+        return ()
+    if last_assistant_text(cell.ctx.item_log.items) == input:
+        return ()
+    return (user_message(input),)
 
 
-class _Call:
+def first_of_step(log: ItemLog) -> int:
+    """Where a step's own items begin: at the messages at the log's end nobody has answered."""
+    view = log.items
+    split = len(view)
+    while split and _is_asking(view[split - 1]):
+        split -= 1
+    return split
+
+
+def _is_asking(item: Item) -> bool:
+    return isinstance(item, MessageItem) and item.role in ("user", "developer")
+
+
+class Conversation:
     """One call_model step while it runs."""
 
     def __init__(self, cell: Cell, step: Any, model: Any) -> None:
@@ -82,48 +95,112 @@ class _Call:
         self.toolbox = Toolbox.of(cell, step)
         self.done: list[RoundMeta] = []
         self.last: Sequence[Item] = ()
+        self.guided = 0
+        self.split = 0
+        self.window: StepWindow | None = None
+        self.pictured = False
+
+    async def open(self, input: Any) -> None:
+        """Log the input, make the instructions, put the window together."""
+        cell, step = self.cell, self.step
+        log = cell.ctx.item_log
+        self.split = first_of_step(log)
+        admitted = await admit(cell, as_input(cell, input))
+        for item in admitted.items:
+            log.append(item)
+        self.instructions = step.instructions
+        if callable(step.instructions):
+            self.instructions = await callback(cell, step.instructions, cell.ctx)
+        query = input if isinstance(input, str) else _last_asked(log)
+        self.window = StepWindow(cell, step, self.toolbox, self.instructions, self.split)
+        await self.window.open(query, admitted.again)
 
     async def rounds(self) -> None:
         """Call the model until a round asks for no tools. Every round stays in the log."""
         for _ in range(self.step.max_rounds):
-            calls = self._log_reply(await self._round())
+            calls = self._log_reply(await self._accepted_round())
             refused = _refusal(self.last)
             if refused is not None:
                 self._refused(refused, calls)
             if not calls or refused is not None:
+                await self._answered()
                 return
-            await run_calls(self.cell, self.step, self.toolbox, calls)
+            again = await run_calls(self.cell, self.step, self.toolbox, calls)
             self.cell.check()
             if self.cell.ctx.completed:
                 raise Completed
+            if again:
+                await self.open_window.refresh(again)
+                self.pictured = False
         limit = RuntimeError(f"the model still asks for tools after {self.step.max_rounds} rounds")
         raise StepFailed(self.step.id, ErrorRecord.of(limit), False)
 
-    async def _round(self) -> ModelReply:
+    @property
+    def open_window(self) -> StepWindow:
+        """The step's window, once `open` has put it together."""
+        assert self.window is not None
+        return self.window
+
+    async def _accepted_round(self) -> ModelReply:
+        """A round whose answer the layers let pass; at most three are sent back with advice."""
+        cell = self.cell
+        while True:
+            round_, reply = await self._round()
+            self.open_window.judge(reply.usage)
+            if not those_with(active(cell), "after_model_call"):
+                return reply
+            cell.check()
+            response = Response(tuple(reply.items), reply.usage, reply.cost)
+            verdict = await judge_answer(cell, response)
+            if isinstance(verdict, Deny):
+                self.open_window.rejected()
+                raise SteeringDenied(verdict.text)
+            if not isinstance(verdict, Guide) or self.guided >= MAX_GUIDANCE:
+                return reply
+            self.guided += 1
+            round_.discarded(verdict.text)
+            cell.ctx.item_log.append(developer_message(verdict.text))
+
+    async def _round(self) -> tuple[ModelRound, ModelReply]:
         cell, step = self.cell, self.step
-        ear = _Ear(cell, step, chat_span(cell, step))
+        round_ = ModelRound(cell, step, step.model)
         if step.emit:
-            cell.emit("model.started", {"model": step.model, "round": len(self.done)})
+            cell.emit("model.started", self._started_data())
         try:
             with shared_tasks():
-                reply: ModelReply = await self.model.generate(self._request(), ear)
+                reply: ModelReply = await self.model.generate(self.request(), round_)
         except BaseException as error:
-            ear.cut(error)
+            round_.cut(error)
             raise
-        ear.completed(reply)
-        return reply
+        round_.completed(reply)
+        return round_, reply
 
-    def _request(self) -> ModelRequest:
-        step = self.step
+    def _started_data(self) -> dict[str, Any]:
+        data: dict[str, Any] = {"model": self.step.model, "round": len(self.done)}
+        if not self.pictured:
+            self.pictured = True
+            data["window"] = self.open_window.picture()
+        return data
+
+    def request(self) -> ModelRequest:
+        """What the next round sends."""
+        step, window = self.step, self.open_window
         return ModelRequest(
             model=step.model,
             instructions=self.instructions,
-            items=self.cell.ctx.item_log.items,
+            items=window.items,
             tools=self.toolbox.specs,
             settings=step.settings or {},
             output=output_spec(step),
             context_id=self.cell.ctx.id,
+            cache_boundary=window.cache_boundary,
+            cache_key=window.cache_key,
         )
+
+    async def _answered(self) -> None:
+        """The step has its answer: keep the window's figures, and let the layers learn."""
+        self.open_window.accepted()
+        await store(self.cell, self.split, self.done)
 
     def _log_reply(self, reply: ModelReply) -> list[FunctionCallItem]:
         log = self.cell.ctx.item_log
@@ -181,83 +258,11 @@ def _call_ids(cell: Cell) -> set[str]:
     return taken
 
 
-class _Ear:
-    """Hears what the provider says during one round: implements `ModelEvents`."""
-
-    def __init__(self, cell: Cell, step: Any, span: SpanRecord) -> None:
-        self.cell = cell
-        self.step = step
-        self.span = span
-        self.partial: list[str] = []
-        self.attempts = 1
-
-    def delta(self, kind: DeltaKind, text: str) -> None:
-        """Keep partial text; pass it on when somebody listens."""
-        if kind == "text":
-            self.partial.append(text)
-        cell = self.cell
-        run_id = cell.spec.scope.run_id
-        if self.step.emit and not cell.closed and cell.rt.journal.live(run_id):
-            cell.rt.journal.delta(run_id, cell.ctx.id, {"kind": kind, "text": text})
-
-    def retried(self, attempt: int, delay: float, error: NoeticError) -> None:
-        """Drop the failed attempt's text and say so."""
-        self.partial.clear()
-        self.attempts = attempt + 1
-        self.span.event("retry", {"attempt": attempt, "delay": delay, "error": str(error)})
-        if self.step.emit:
-            data = {"attempt": attempt, "delay": delay, "discarded": True, "error": to_wire(error)}
-            self.cell.emit("model.retried", data)
-
-    async def run_sync(self, fn: Callable[..., Any], *args: Any) -> Any:
-        """Run a provider's synchronous user code like any synchronous body."""
-        return await in_thread(self.cell, fn, *args)
-
-    def completed(self, reply: ModelReply) -> None:
-        """Count the round's usage and say what it was."""
-        cell, usage = self.cell, reply.usage
-        ctx = cell.ctx
-        ctx.tokens.add(usage)
-        ctx._own.add(usage)
-        if reply.cost:
-            ctx.cost += reply.cost
-            cell.own_cost += reply.cost
-        cell.emit("usage.updated", {"tokens": tokens_of(ctx._own), "cost": cell.own_cost})
-        close_chat(self.span, reply)
-        if self.step.emit:
-            cell.emit("model.completed", _completed_data(self.step, reply))
-
-    def cut(self, error: BaseException) -> None:
-        """The round failed or was aborted: what had arrived is logged, once, as incomplete."""
-        cell = self.cell
-        text = "".join(self.partial)
-        if isinstance(error, ModelFailed) and error.partial:
-            text = error.partial
-        if text and not cell.closed:
-            cell.ctx.item_log.append(
-                MessageItem(role="assistant", content=[OutputText(text=text)], status="incomplete")
-            )
-        close_cut(cell, self.span, error)
-        if self.step.emit:
-            data: dict[str, Any] = {"model": self.step.model}
-            data["error"] = (
-                to_wire(error) if isinstance(error, NoeticError) else {"kind": "cancelled"}
-            )
-            cell.emit("model.failed", data)
-
-
-def _completed_data(step: Any, reply: ModelReply) -> dict[str, Any]:
-    usage = reply.usage
-    figures = None
-    if usage is not None:
-        figures = {
-            "input_tokens": usage.input_tokens,
-            "output_tokens": usage.output_tokens,
-            "cached_tokens": usage.cached_tokens,
-            "cache_write_tokens": usage.cache_write_tokens,
-        }
-    model = reply.model or step.model
-    return {"model": model, "usage": figures, "cost": reply.cost, "warnings": reply.warnings}
+def _last_asked(log: ItemLog) -> str:
+    """The text of the last message, when it is one to be answered."""
+    if len(log) and _is_asking(log[-1]):
+        return item_text(log[-1])
+    return ""
 
 
 def _refusal(items: Sequence[Item]) -> str | None:

@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from noetic_ray.context import current_frame
-from noetic_ray.engine.cell import Cell, Child
-from noetic_ray.engine.children import child_spec, end_children, resolve_placement
+from noetic_ray.engine.cell import Cell
+from noetic_ray.engine.child import Child
+from noetic_ray.engine.children import (
+    child_spec,
+    end_children,
+    give_layers,
+    give_plain_layers,
+    resolve_placement,
+)
 from noetic_ray.engine.flow import callback
+from noetic_ray.engine.layers.spawning import merge
+from noetic_ray.engine.layers.stack import active
 from noetic_ray.engine.spec import Reply
+from noetic_ray.engine.tasks import engine_task
 from noetic_ray.errors import (
     Cancelled,
     NoeticError,
     ParallelFailed,
     from_wire,
+    to_wire,
 )
 from noetic_ray.results import SettleResult
 from noetic_ray.steps import Step
@@ -44,6 +55,10 @@ class _Group:
         self.next = 0
         self.winner: int | None = None
         self.winner_state: Any = None
+        self.layers = active(cell)
+        self.merging: list[int] = []
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.reason = RACE_LOST if step.mode == "race" else SIBLING_FAILED
         self.stopped = False
         self.changed: asyncio.Future[None] = cell.rt.loop.create_future()
         self.variables = contextvars.copy_context()
@@ -71,16 +86,60 @@ class _Group:
         if self.log is not None:
             spec.inherited = self.log
             spec.origin = self.origin
-        self.running[index] = self.cell.start_child(
-            spec,
-            self.placement,
-            lambda reply, i=index: self._ended(i, reply),  # type: ignore[misc]
-        )
+        child = self.cell.reserve_child(spec, lambda reply: self._ended(index, reply))
+        self.running[index] = child
+        if give_plain_layers(self.cell, spec):
+            self.cell.launch_child(child, self.placement)
+        else:
+            self._own(self._seed_and_launch(child))
+
+    async def _seed_and_launch(self, child: Child) -> None:
+        """Start a path whose layers' states have to be made first."""
+        failure: BaseException | None = None
+        try:
+            await give_layers(self.cell, child.spec, with_items=False)
+        except BaseException as error:
+            failure = error
+        if failure is None and not self.stopped:
+            self.cell.launch_child(child, self.placement)
+            return
+        if not isinstance(failure, NoeticError):
+            failure = Cancelled(self.cell.ctx.abort_reason or self.reason)
+        child.replied(Reply(child.id, "cancelled", error=to_wire(failure)))
+
+    def _own(self, coro: Coroutine[Any, Any, None]) -> None:
+        task = engine_task(self.cell.rt.loop, coro)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        self.cell.adopt(task)
 
     def _ended(self, index: int, reply: Reply) -> None:
         """A path has a result; that its detached children have settled too is not news here."""
-        if self.results[index] is not None:
+        if self.results[index] is not None or index in self.merging:
             return
+        if reply.layer_states is not None and self._is_wanted(index):
+            self.merging.append(index)
+            self._own(self._merge(index, reply))
+        else:
+            self._finished(index, reply)
+
+    def _is_wanted(self, index: int) -> bool:
+        """A race's losers are not merged; the first to succeed is its winner from then on."""
+        if self.step.mode != "race":
+            return True
+        if self.winner is None:
+            self.winner = index
+        return self.winner == index
+
+    async def _merge(self, index: int, reply: Reply) -> None:
+        """Let the layers take in what a path brought back; then it counts as ended."""
+        try:
+            spec = self.running[index].spec
+            reply.output = await merge(self.cell, self.layers, spec, reply)
+        finally:
+            self._finished(index, reply)
+
+    def _finished(self, index: int, reply: Reply) -> None:
         self._record(index, reply)
         self.running.pop(index, None)
         try:
@@ -95,7 +154,7 @@ class _Group:
         self.results[index] = (ok, reply.output if ok else from_wire(reply.error or {}))
         self.order.append(index)
         mode = self.step.mode
-        if ok and mode == "race" and self.winner is None:
+        if ok and mode == "race" and self.winner in (None, index):
             self.winner = index
             self.winner_state = reply.state
             self._stop()
@@ -112,17 +171,20 @@ class _Group:
 
     async def finish(self) -> None:
         """Return when every path has a result; those not wanted any more are aborted first."""
-        reason = RACE_LOST if self.step.mode == "race" else SIBLING_FAILED
         try:
             self.fill()
             await self.changed
         except (asyncio.CancelledError, NoeticError):
             self.stopped = True
-            await end_children(
-                self.cell, tuple(self.running.values()), "the spawning step was cancelled"
-            )
+            await self._end("the spawning step was cancelled")
             raise
+        await self._end(self.reason)
+
+    async def _end(self, reason: str) -> None:
+        """End what still runs, and let merges that have begun come to their end."""
         await end_children(self.cell, tuple(self.running.values()), reason)
+        while self.tasks:
+            await asyncio.wait(tuple(self.tasks))
 
 
 async def in_parallel(cell: Cell, step: Any, input: Any) -> Any:

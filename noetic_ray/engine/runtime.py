@@ -14,7 +14,8 @@ from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
 from noetic_ray.context import ContextSnapshot
-from noetic_ray.engine.cell import Cell, Link, Listener
+from noetic_ray.engine.cell import Cell
+from noetic_ray.engine.child import Link, Listener
 from noetic_ray.engine.dispatch import dispatch
 from noetic_ray.engine.figures import snapshot, tokens_of
 from noetic_ray.engine.spans import close_failed
@@ -26,7 +27,7 @@ from noetic_ray.errors import ContextLost
 from noetic_ray.items import Item
 from noetic_ray.log import ItemLog
 from noetic_ray.placement import Placement
-from noetic_ray.protocols import ChannelPort, JournalSink
+from noetic_ray.protocols import ChannelPort, JournalSink, KeyValues
 
 MAX_TOMBSTONES = 10_000
 
@@ -61,6 +62,7 @@ class Runtime:
         channels: ChannelPort,
         codec: Codec,
         read_items: ItemReader,
+        values: KeyValues,
         elsewhere: Elsewhere | None = None,
         actor_id: str = "",
         node: str = "",
@@ -71,6 +73,7 @@ class Runtime:
         self.journal = journal
         self.channels = channels
         self.codec = codec
+        self.values = values
         self.elsewhere = elsewhere
         self.actor_id = actor_id
         self.node = node
@@ -172,7 +175,8 @@ class Runtime:
         else:
             data["error"] = cell.reply.error if cell.reply else None
             close_failed(cell.span, cell.error, status)
-        self.journal.emit(cell.spec.scope.run_id, "context.ended", ctx.id, data)
+        if not cell.spec.quiet:
+            self.journal.emit(cell.spec.scope.run_id, "context.ended", ctx.id, data)
 
     def forget(self, cell: Cell) -> None:
         """A context has settled."""
@@ -207,10 +211,12 @@ class Runtime:
             ctx.item_log = self._empty_log()
         run_id, id, journal = spec.scope.run_id, spec.id, self.journal
         cell_ref = cell
+        quiet = spec.quiet
 
         def appended(item: Item) -> None:
             cell_ref.may_append()
-            journal.item(run_id, id, item)
+            if not quiet:
+                journal.item(run_id, id, item)
 
         ctx.item_log.on_append = appended
 

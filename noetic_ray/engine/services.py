@@ -8,12 +8,14 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequenc
 from concurrent.futures import Future as ThreadFuture
 from typing import TYPE_CHECKING, Any
 
-from noetic_ray.channels import Channel
+from noetic_ray.channels import Channel, expect_channel
 from noetic_ray.context import ContextSnapshot
 from noetic_ray.engine.children import Detached, spawn
+from noetic_ray.engine.layers.functions import handles
 from noetic_ray.engine.tasks import engine_task
 from noetic_ray.errors import Cancelled, ChannelTimeout, ConfigError
 from noetic_ray.items import Item
+from noetic_ray.layers.handle import LayerHandles
 from noetic_ray.steps import Step
 
 if TYPE_CHECKING:
@@ -64,6 +66,7 @@ class CellServices:
     ) -> None:
         """Send; on an aborted context only what need not wait."""
         cell = self.cell
+        expect_channel(channel, "ctx.send")
         if cell.closed:
             raise Cancelled(cell.ctx.abort_reason)
         if cell.ctx.aborted:
@@ -81,6 +84,7 @@ class CellServices:
     async def recv(self, channel: Channel[Any], n: int, timeout: float | None) -> list[Any]:
         """Receive one value or a few."""
         cell = self.cell
+        expect_channel(channel, "ctx.recv")
         cell.check()
         values: list[Any] = await self._blocking(
             cell.rt.channels.recv(channel, n, timeout, cell.ctx.id)
@@ -90,6 +94,7 @@ class CellServices:
     async def try_recv(self, channel: Channel[Any]) -> list[Any]:
         """Works on an aborted context too; a closed one is refused."""
         cell = self.cell
+        expect_channel(channel, "ctx.try_recv")
         if cell.closed:
             raise Cancelled(cell.ctx.abort_reason)
         return await cell.rt.channels.try_recv(channel, cell.ctx.id)
@@ -104,6 +109,7 @@ class CellServices:
     async def subscribe(self, channel: Channel[Any]) -> AsyncIterator[Any]:
         """Values until the channel closes or the loop is left."""
         cell = self.cell
+        expect_channel(channel, "ctx.subscribe")
         cell.check()
         stream = cell.rt.channels.subscribe(channel, cell.ctx.id)
         try:
@@ -137,6 +143,10 @@ class CellServices:
         """Everything emitted so far is acknowledged."""
         self.cell.check()
         await self._blocking(self.cell.rt.journal.flush())
+
+    def layer_handles(self) -> LayerHandles:
+        """The layers active where the caller stands."""
+        return handles(self.cell)
 
     async def parent_items(self, since: int) -> list[Item]:
         """The parent's log from `since` on."""
@@ -198,4 +208,5 @@ def _hand_over(cell: Cell, task: asyncio.Task[Any], result: ThreadFuture[Any]) -
 
 def _expect_step(step: Any, where: str) -> None:
     if not isinstance(step, Step):
-        raise TypeError(f"{where} takes a step, not {type(step).__name__}")
+        hint = "; make one of it with @nr.step" if callable(step) else ""
+        raise TypeError(f"{where} takes a step, not {type(step).__name__}{hint}")

@@ -72,19 +72,18 @@ def step_span(cell: Cell, step: Any, parent: SpanRecord) -> SpanRecord:
     return span
 
 
-def chat_span(cell: Cell, step: Any) -> SpanRecord:
+def chat_span(cell: Cell, step: Any, model: str) -> SpanRecord:
     """The span of one round of a model call."""
     rt = cell.rt
     sink = rt.span_sink
-    span = SpanRecord(
-        sink, f"chat {step.model}", cell.spec.scope.trace_id, _parent_id(cell), CLIENT
-    )
+    span = SpanRecord(sink, f"chat {model}", cell.spec.scope.trace_id, _parent_id(cell), CLIENT)
     if sink is not None:
         known = rt.span_facts.get(step)
         if known is None:
             known = rt.span_facts[step] = request_attributes(rt.config.model, step)
         span.attributes = {
             **known,
+            "gen_ai.request.model": model,
             "gen_ai.conversation.id": cell.ctx.thread_id,
             "noetic.run.id": cell.spec.scope.run_id,
             "noetic.context.id": cell.ctx.id,

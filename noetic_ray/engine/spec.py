@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from noetic_ray.layers.base import ContextLayer
+from noetic_ray.layers.cache_config import ContextCache
+from noetic_ray.layers.window import Window
 from noetic_ray.log import ItemLog
 from noetic_ray.placement import Placement
 from noetic_ray.request import RequestInfo
 from noetic_ray.steps import Step
-from noetic_ray.usage import TokenUsage
+from noetic_ray.usage import LastLayerUsage, TokenUsage
+
+if TYPE_CHECKING:
+    from noetic_ray.engine.layers.remains import Remains
 
 Status = Literal["pending", "running", "completed", "failed", "cancelled", "lost"]
 Outcome = Literal["settled", "killed", "abandoned"]
@@ -37,12 +43,28 @@ class ParentInfo(NamedTuple):
     actor: str
 
 
+class LayerSeed(NamedTuple):
+    """A layer a context begins with.
+
+    `seeded` says that `state` is the parent's choice and no init runs. `owned` says that no
+    context above has the layer: this one takes up and saves its state.
+    """
+
+    layer: ContextLayer[Any]
+    seeded: bool = False
+    state: Any = None
+    owned: bool = True
+
+
 @dataclass(slots=True)
 class ContextSpec:
     """Everything a process needs to start one context.
 
     A parallel path's log starts as `inherited`; `origin` says whose items those are, as
     (context id, count) pairs in order, so that another process can read them in the journal.
+    `named_thread` says that somebody chose the thread id and may come back to it. `quiet` keeps
+    everything out of the journal, `preview` writes nothing anywhere. `wants_layers` asks for the
+    states of these layers, and the items, to come back with the reply.
     """
 
     scope: RunScope
@@ -63,6 +85,11 @@ class ContextSpec:
     wants_state: bool = False
     abort_reason: str | None = None
     aborted: bool = False
+    layers: tuple[LayerSeed, ...] = ()
+    named_thread: bool = False
+    quiet: bool = False
+    preview: bool = False
+    wants_layers: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -71,6 +98,8 @@ class Reply:
 
     `settled` is False when the result is there but detached children still run; a second reply
     follows then. `tokens` and `cost` cover the context and all that settled below it.
+    `layer_states` and `items` are what the parent asked for, `remains` what layers of aborted
+    contexts have left to do, `layer_usage` the root's last window.
     """
 
     id: str
@@ -83,6 +112,10 @@ class Reply:
     outcomes: list[tuple[str, Outcome]] = field(default_factory=list)
     marks: dict[str, int] = field(default_factory=dict)
     settled: bool = True
+    layer_states: dict[str, Any] | None = None
+    items: tuple[Any, ...] = ()
+    remains: list[Remains] = field(default_factory=list)
+    layer_usage: LastLayerUsage | None = None
 
 
 @dataclass(slots=True)
@@ -99,4 +132,7 @@ class EngineConfig:
     item_types: Mapping[str, Any] = field(default_factory=dict)
     strict_items: bool = False
     placement: Placement = field(default_factory=Placement)
+    layers: tuple[ContextLayer[Any], ...] = ()
+    window: Window | None = None
+    cache: ContextCache = field(default_factory=ContextCache)
     tracing: bool = False

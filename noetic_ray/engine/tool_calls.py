@@ -10,28 +10,40 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
+from noetic_ray.canonical import to_json_bytes
 from noetic_ray.context import Frame, current_frame
 from noetic_ray.engine.approvals import ask_approval
 from noetic_ray.engine.cell import Cell
 from noetic_ray.engine.children import spawn
 from noetic_ray.engine.code import in_thread
+from noetic_ray.engine.layers.functions import layer_tools
+from noetic_ray.engine.layers.guards import admit, judge_call, outputs_complete
+from noetic_ray.engine.layers.hooks import diagnose
+from noetic_ray.engine.layers.stack import active, those_with
 from noetic_ray.engine.outcome import Completed
 from noetic_ray.engine.spans import close_cut, close_failed, tool_span
 from noetic_ray.engine.tasks import being_cancelled, engine_task
 from noetic_ray.errors import (
     ErrorRecord,
     NoeticError,
+    SteeringDenied,
     StepFailed,
     to_wire,
 )
-from noetic_ray.items import FunctionCallItem, FunctionCallOutputItem, Status
+from noetic_ray.items import FunctionCallItem, FunctionCallOutputItem, Item, Status
+from noetic_ray.layers.hooks import Deny, Guide
 from noetic_ray.models.protocol import ToolSpec
 from noetic_ray.tools import StepTool, Tool, ToolArgumentsError, tool_output, wire_names
 from noetic_ray.tracing.records import SpanRecord
+from noetic_ray.usage import estimate_tokens
+
+if TYPE_CHECKING:
+    from noetic_ray.engine.layers.entry import LayerEntry
+    from noetic_ray.layers.base import ContextLayer
 
 CANCELLED_OUTPUT = "cancelled: the call was cut off before it finished"
 
@@ -39,9 +51,11 @@ CANCELLED_OUTPUT = "cancelled: the call was cut off before it finished"
 class Toolbox:
     """A step's tools by the names a model sees."""
 
-    __slots__ = ("by_name", "specs")
+    __slots__ = ("_tokens", "by_name", "layers", "specs")
 
-    def __init__(self, tools: Iterable[Tool]) -> None:
+    def __init__(self, tools: Iterable[Tool], layers: tuple[Any, ...] = ()) -> None:
+        self.layers = layers
+        self._tokens: int | None = None
         self.by_name = wire_names(tools)
         self.specs: Sequence[ToolSpec] = tuple(
             ToolSpec(name, tool.description, tool.parameters) for name, tool in self.by_name.items()
@@ -50,11 +64,26 @@ class Toolbox:
     @classmethod
     def of(cls, cell: Cell, step: Any) -> Toolbox:
         """The box for a step, made once per process."""
-        boxes: WeakKeyDictionary[Any, Toolbox] = cell.rt.toolboxes
-        box = boxes.get(step)
+        boxes: WeakKeyDictionary[Any, dict[tuple[int, ...], Toolbox]] = cell.rt.toolboxes
+        of_step = boxes.get(step)
+        if of_step is None:
+            of_step = boxes[step] = {}
+        layers = _offering(cell, step)
+        key = tuple(map(id, layers))
+        box = of_step.get(key)
         if box is None:
-            box = boxes[step] = cls(cell.rt.config.tools if step.tools is None else step.tools)
+            tools = cell.rt.config.tools if step.tools is None else step.tools
+            box = of_step[key] = cls((*tools, *layer_tools(layers)), layers)
         return box
+
+    @property
+    def tokens(self) -> int:
+        """What the tools cost in a request, an estimate."""
+        if self._tokens is None:
+            self._tokens = sum(
+                estimate_tokens(to_json_bytes(_sent(spec)).decode()) for spec in self.specs
+            )
+        return self._tokens
 
     def find(self, name: str) -> Tool | None:
         """The tool a call means; its own name is accepted beside the wire name."""
@@ -64,6 +93,20 @@ class Toolbox:
         return next((each for each in self.by_name.values() if each.name == name), None)
 
 
+def _sent(spec: ToolSpec) -> tuple[str, str, Any]:
+    return spec.name, spec.description, spec.parameters
+
+
+def _offering(cell: Cell, step: Any) -> tuple[ContextLayer[Any], ...]:
+    """The active layers whose functions a step offers."""
+    entries = active(cell)
+    wanted = step.layer_tools
+    if not entries or wanted is None:
+        return ()
+    live = (entry.layer for entry in entries if entry.live and entry.layer.provides)
+    return tuple(layer for layer in live if not wanted or layer.id in wanted)
+
+
 class _Ended(NamedTuple):
     output: str
     status: Status = "completed"
@@ -71,8 +114,11 @@ class _Ended(NamedTuple):
 
 async def run_calls(
     cell: Cell, step: Any, toolbox: Toolbox, calls: Sequence[FunctionCallItem]
-) -> None:
-    """Run the calls of a round and log their outputs in call order."""
+) -> set[LayerEntry]:
+    """Run the calls of a round and log their outputs in call order.
+
+    Returns the layers whose texts have to be made again.
+    """
     ended: list[_Ended | None] = [None] * len(calls)
 
     async def one(index: int) -> None:
@@ -83,9 +129,33 @@ async def run_calls(
             await one(0)
         else:
             await _side_by_side(cell, [one(i) for i in range(len(calls))])
-    finally:
+    except BaseException:
         if not cell.closed:
             _log_outputs(cell, calls, ended)
+        raise
+    return await _admit_outputs(cell, calls, ended)
+
+
+async def _admit_outputs(
+    cell: Cell, calls: Sequence[FunctionCallItem], ended: Sequence[_Ended | None]
+) -> set[LayerEntry]:
+    """Log the outputs as the layers leave them; each call keeps its output."""
+    outputs = _outputs(calls, ended)
+    items: Sequence[Item] = outputs
+    again: set[LayerEntry] = set()
+    try:
+        admitted = await admit(cell, outputs)
+        again = admitted.again
+        if outputs_complete(outputs, admitted.items):
+            items = admitted.items
+        else:
+            error = ValueError("an output of a tool call was left out; all were logged as they are")
+            diagnose(cell, "layers", "on_item_append", error)
+    finally:
+        if not cell.closed:
+            for item in items:
+                cell.ctx.item_log.append(item)
+    return again
 
 
 def leave_calls(cell: Cell, calls: Sequence[FunctionCallItem], said: str) -> None:
@@ -97,11 +167,19 @@ def leave_calls(cell: Cell, calls: Sequence[FunctionCallItem], said: str) -> Non
 def _log_outputs(
     cell: Cell, calls: Sequence[FunctionCallItem], ended: Sequence[_Ended | None]
 ) -> None:
+    for item in _outputs(calls, ended):
+        cell.ctx.item_log.append(item)
+
+
+def _outputs(
+    calls: Sequence[FunctionCallItem], ended: Sequence[_Ended | None]
+) -> list[FunctionCallOutputItem]:
+    items = []
     for call, end in zip(calls, ended, strict=True):
         output, status = end or _Ended(CANCELLED_OUTPUT, "incomplete")
-        cell.ctx.item_log.append(
-            FunctionCallOutputItem(call_id=call.call_id, output=output, status=status)
-        )
+        item = FunctionCallOutputItem(call_id=call.call_id, output=output, status=status)
+        items.append(item)
+    return items
 
 
 async def _side_by_side(cell: Cell, calls: Sequence[Any]) -> None:
@@ -142,6 +220,9 @@ async def _call(cell: Cell, step: Any, toolbox: Toolbox, call: FunctionCallItem)
             arguments = tool.validate(tool.parse(call.arguments))
         except ToolArgumentsError as error:
             return _error(cell, step, call, span, str(error), error)
+        refusal = await _refused(cell, tool, call, arguments)
+        if refusal is not None:
+            return _error(cell, step, call, span, refusal.guidance or str(refusal), refusal)
         if tool.needs_approval:
             await ask_approval(cell, tool.name, arguments)
         output = tool_output(await _perform(cell, tool, arguments, call.call_id, span))
@@ -151,6 +232,17 @@ async def _call(cell: Cell, step: Any, toolbox: Toolbox, call: FunctionCallItem)
     if step.emit:
         cell.emit("tool.completed", {"call_id": call.call_id, "tool": call.name})
     return _Ended(output)
+
+
+async def _refused(
+    cell: Cell, tool: Tool, call: FunctionCallItem, arguments: Mapping[str, Any]
+) -> SteeringDenied | None:
+    """Why the layers do not let a call pass, if they do not; they see the tool's own name."""
+    if not those_with(active(cell), "before_tool_call"):
+        return None
+    known = call if call.name == tool.name else call.model_copy(update={"name": tool.name})
+    verdict = await judge_call(cell, known, arguments)
+    return SteeringDenied(verdict.text) if isinstance(verdict, Deny | Guide) else None
 
 
 def _failed(
@@ -201,7 +293,8 @@ async def _perform(
     """Run a tool's function, or the agent behind it in a child context."""
     outer = current_frame.get() or cell.ctx._root_frame
     assert outer is not None
-    frame = Frame(cell.ctx, outer.step_id, f"{outer.path}/{tool.name}@{key}", span)
+    path = f"{outer.path}/{tool.name}@{key}"
+    frame = Frame(cell.ctx, outer.step_id, path, span, outer.layers)
     token = current_frame.set(frame)
     try:
         if isinstance(tool, StepTool):
@@ -221,6 +314,11 @@ async def invoke_tool(cell: Cell, step: Any, input: Any) -> Any:
     span = tool_span(cell, tool.name, None, tool)
     try:
         kwargs = tool.validate(arguments)
+        written = to_json_bytes(arguments).decode()
+        call = FunctionCallItem(call_id="0", name=tool.name, arguments=written)
+        refusal = await _refused(cell, tool, call, kwargs)
+        if refusal is not None:
+            raise refusal
         if tool.needs_approval:
             await ask_approval(cell, tool.name, kwargs)
         output = await _perform(cell, tool, kwargs, "0", span)

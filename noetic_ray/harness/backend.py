@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from noetic_ray.engine.cell import Link, Listener
+from noetic_ray.engine.child import Link, Listener
 from noetic_ray.engine.local_channels import OnDropped
 from noetic_ray.engine.spec import ContextSpec
 from noetic_ray.engine.tasks import LoopThread

@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import logging
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError
 from pathlib import Path
 from types import TracebackType
@@ -26,8 +26,12 @@ if TYPE_CHECKING:
     from noetic_ray.harness.report import Approval
     from noetic_ray.harness.run import Run
     from noetic_ray.harness.runs import RunTable
+    from noetic_ray.harness.window_view import WindowView
     from noetic_ray.items import Item
     from noetic_ray.journal.events import RunInfo
+    from noetic_ray.layers.base import ContextLayer
+    from noetic_ray.layers.cache_config import ContextCache
+    from noetic_ray.layers.window import Window
     from noetic_ray.models.protocol import Model
     from noetic_ray.placement import Placement
     from noetic_ray.request import RequestInfo
@@ -47,7 +51,8 @@ class Harness:
     Opens at its first use or on entering `with`; `close` leaves nothing running. A name already
     open in this process is closed and replaced, so that a notebook cell can be run again.
 
-    `store` is the path of an SQLite file for the journal. `exporter` is an OpenTelemetry span
+    `layers` are active in every root context, `window` and `context_cache` say how much of them
+    and of the history a model is shown, and how its prompt cache is kept warm. `store` is the path of an SQLite file for the journal. `exporter` is an OpenTelemetry span
     exporter, a function that makes one, or "otlp". `kill_after` is in seconds. `address` is a
     Ray cluster's, as for `ray.init`.
     """
@@ -60,6 +65,7 @@ class Harness:
         model_provider: Model | None = None,
         *,
         tools: Iterable[Any] = (),
+        layers: Iterable[ContextLayer[Any]] = (),
         params: Mapping[str, Any] | None = None,
         hooks: Hooks | None = None,
         store: str | Path | None = None,
@@ -68,6 +74,8 @@ class Harness:
         item_types: Mapping[str, Any] | None = None,
         strict_items: bool = False,
         kill_after: float = 5.0,
+        window: Window | None = None,
+        context_cache: ContextCache | None = None,
         address: str | None = None,
     ) -> None:
         from noetic_ray.harness.settings import make_settings
@@ -75,7 +83,7 @@ class Harness:
         self.name = name
         self._settings = make_settings(
             name, model_provider, tools, params, hooks, store, placement, exporter,
-            item_types, strict_items, kill_after, address,
+            item_types, strict_items, kill_after, address, layers, window, context_cache,
         )  # fmt: skip
         self._lock = threading.RLock()
         self._backend: Backend | None = None
@@ -107,7 +115,8 @@ class Harness:
 
         thread = LoopThread(f"noetic-{self.name}")
         try:
-            for part in (self._config.model, *self._config.tools):
+            config = self._config
+            for part in (config.model, *config.tools, *config.layers):
                 self._check(part)
             self._backend = open_backend(self._settings, thread)
         except BaseException:
@@ -204,21 +213,25 @@ class Harness:
         items: Iterable[Item | Mapping[str, Any]] = (),
         thread_id: str | None = None,
         resource_id: str | None = None,
+        layers: Sequence[ContextLayer[Any]] | None = None,
         request: RequestInfo | Mapping[str, Any] | None = None,
         run_id: str | None = None,
         timeout: float | None = None,
     ) -> Run[Out]:
         """Start a run and return at once.
 
-        `state` and `items` are what the root context begins with. After `timeout` seconds the
+        `state` and `items` are what the root context begins with. `layers` take the place of the
+        harness's (`[*harness.layers, more]` adds to them). A later run with the same `thread_id`
+        or `resource_id` takes up what layers of that scope saved. After `timeout` seconds the
         run is aborted and its result is StepFailed with cause type TimeoutError.
         """
         self.open()
         backend, runs = self._parts()
         self._check(step)
         ready = runs.prepare(
-            step, input, state, tuple(items), thread_id, resource_id, request, run_id, timeout
-        )
+            step, input, state, tuple(items), thread_id, resource_id, request, run_id, timeout,
+            self._layers_for(layers),
+        )  # fmt: skip
         try:
             return cast("Run[Out]", self._call(backend, runs.start(ready)))
         except KeyboardInterrupt:
@@ -235,6 +248,52 @@ class Harness:
         )
         self._watch_signals()
         return run
+
+    @property
+    def layers(self) -> tuple[ContextLayer[Any], ...]:
+        """The layers that are active in every root context."""
+        return self._config.layers
+
+    def _layers_for(
+        self, layers: Sequence[ContextLayer[Any]] | None
+    ) -> tuple[ContextLayer[Any], ...]:
+        if layers is None:
+            return self.layers
+        from noetic_ray.layers.base import check_layers
+
+        kept = check_layers(layers, "the run")
+        for layer in kept:
+            self._check(layer)
+        return kept
+
+    def preview(
+        self,
+        step: Step[In, Out],
+        input: In = None,  # type: ignore[assignment]
+        *,
+        thread_id: str | None = None,
+        resource_id: str | None = None,
+        layers: Sequence[ContextLayer[Any]] | None = None,
+        items: Iterable[Item | Mapping[str, Any]] = (),
+        state: Any = None,
+    ) -> WindowView:
+        """The request a model step would send next, changing nothing: no pin, no age, no key.
+
+        `step` is a `call_model` step, alone or inside `with_context`. Hooks that prepare a request
+        run (init, recall, ...), on the saved states; what they write is dropped. Raises ConfigError
+        `PREVIEW_UNSUPPORTED` for other steps.
+        """
+        from noetic_ray.harness.window_view import WindowView
+        from noetic_ray.steps.internal import PreviewStep
+
+        self.open()
+        backend, runs = self._parts()
+        self._check(step)
+        ready = runs.prepare(
+            PreviewStep.of(step), input, state, tuple(items), thread_id, resource_id, None, None,
+            None, self._layers_for(layers),
+        )  # fmt: skip
+        return WindowView.of(self._call(backend, runs.preview(ready)))
 
     def map(
         self,
@@ -285,8 +344,10 @@ class Harness:
 
         Raises ConfigError CHANNEL_NOT_EXTERNAL for a channel made without `external=True`.
         """
+        from noetic_ray.channels import expect_channel
         from noetic_ray.harness.channel_handle import ChannelHandle
 
+        expect_channel(channel, "harness.channel")
         self.open()
         backend, runs = self._parts()
         return ChannelHandle(

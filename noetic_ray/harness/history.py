@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from noetic_ray.items import Item
 from noetic_ray.journal.events import Event
 from noetic_ray.journal.fold import ContextRow, ContextTree, TreeFold
@@ -31,6 +33,7 @@ class RunHistory:
         self._reader = reader
         self._fold = TreeFold(run_id)
         self._folded = Place(0)
+        self._windows: dict[str, dict[str, Any]] = {}
         self._origins: dict[str, list[tuple[str, int]]] = {}
 
     async def page(self, place: Place, deltas: bool, wait: float = POLL_SECONDS) -> list[Event]:
@@ -50,6 +53,11 @@ class RunHistory:
         """The contexts as a flat list."""
         await self._catch_up()
         return self._fold.rows()
+
+    async def window(self, context_id: str) -> dict[str, Any] | None:
+        """The last window a context put together, with its model's name."""
+        await self._catch_up()
+        return self._windows.get(context_id)
 
     async def items(self, context_id: str, since: int) -> list[Item]:
         """A context's log, what it inherited included."""
@@ -73,6 +81,8 @@ class RunHistory:
 
     def _take(self, event: Event) -> None:
         self._fold.feed(event)
+        if event.type == "model.started" and "window" in event.data:
+            self._windows[event.context_id] = {**event.data["window"], "model": event.data["model"]}
         if event.type == "context.started" and "inherited" in event.data:
             pairs = event.data["inherited"]
             self._origins[event.context_id] = [(owner, count) for owner, count in pairs]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 from functools import partial
 
-from noetic_ray.engine.cell import Link, Listener
+from noetic_ray.engine.child import Link, Listener
 from noetic_ray.engine.local_channels import LocalChannels, OnDropped, warn_dropped
 from noetic_ray.engine.runtime import Runtime
 from noetic_ray.engine.spec import ContextSpec, EngineConfig
@@ -44,6 +44,7 @@ class InlineBackend:
             self.channels,
             CopyCodec(),
             partial(read_items, self.reader),
+            self.reader,
             node=platform.node(),
         )
 

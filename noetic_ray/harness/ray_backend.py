@@ -20,7 +20,7 @@ from noetic_ray.actors.nodes import on_this_node
 from noetic_ray.actors.pool import supervisor_lost
 from noetic_ray.actors.start_errors import never_started, start_failure
 from noetic_ray.actors.supervisor import DRIVER, NAMESPACE, START_SECONDS, Charter, Supervisor
-from noetic_ray.engine.cell import Link, Listener
+from noetic_ray.engine.child import Link, Listener
 from noetic_ray.engine.local_channels import OnDropped, warn_dropped
 from noetic_ray.engine.spec import ContextSpec
 from noetic_ray.engine.tasks import LoopThread, engine_task
@@ -157,6 +157,7 @@ class RayBackend:
             DRIVER,
             self.journal,
             settings.engine.kill_after,
+            settings.engine.layers,
             fresh_programs=True,
             span_sink=self.journal.span if settings.engine.tracing else None,
         )

@@ -7,7 +7,7 @@ from typing import Any
 
 from noetic_ray.errors import NoeticError
 from noetic_ray.items import Item
-from noetic_ray.usage import TokenUsage
+from noetic_ray.usage import LastLayerUsage, TokenUsage
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,8 @@ class AbortReport:
 class HarnessResponse:
     """A run's answer. `items` is the root's log; usage and cost (dollars) cover the whole tree.
 
-    `error` is set where the run failed or was aborted.
+    `error` is set where the run failed or was aborted. `last_layer_usage` is the root's last
+    window.
     """
 
     items: tuple[Item, ...] = ()
@@ -52,6 +53,7 @@ class HarnessResponse:
     text: str = ""
     output: Any = None
     error: NoeticError | None = None
+    last_layer_usage: LastLayerUsage | None = None
 
 
 @dataclass(frozen=True, slots=True)

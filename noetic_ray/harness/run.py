@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Itera
 from concurrent.futures import Future as ThreadFuture
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from noetic_ray.engine.cell import Link
+from noetic_ray.engine.child import Link
 from noetic_ray.engine.spec import Reply
 from noetic_ray.errors import ConfigError, ErrorRecord, NoeticError, StepFailed, from_wire
 from noetic_ray.harness.history import Place, RunHistory
@@ -19,7 +19,9 @@ from noetic_ray.journal.fold import ContextRow, ContextTree
 from noetic_ray.usage import TokenUsage
 
 if TYPE_CHECKING:
+    from noetic_ray.engine.layers.remains import Remains
     from noetic_ray.harness.backend import Backend
+    from noetic_ray.harness.window_view import WindowView
 
 Out = TypeVar("Out")
 T = TypeVar("T")
@@ -47,6 +49,7 @@ class Run(Generic[Out]):
         self._ended: ThreadFuture[None] = ThreadFuture()
         self._on_result: Callable[[Run[Any], Reply], Any] | None = None
         self._on_settled: Callable[[Run[Any], Reply], None] | None = None
+        self._tear_down: Callable[[Run[Any]], Coroutine[Any, Any, None]] | None = None
         self._timed_out: float | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -153,8 +156,9 @@ class Run(Generic[Out]):
         except NoeticError as failed:
             error = failed
         items = tuple(self.items())
+        usage = self._last.layer_usage if self._last is not None else None
         return HarnessResponse(
-            items, self.usage, self.cost, last_assistant_text(items), output, error
+            items, self.usage, self.cost, last_assistant_text(items), output, error, usage
         )
 
     # -- abort -----------------------------------------------------------------------------------
@@ -174,6 +178,33 @@ class Run(Generic[Out]):
             return AbortReport()
         self._backend.abort_now(self.id, reason)
         return await asyncio.wrap_future(self._backend.thread.submit(self._abort(reason)))
+
+    def cancel(self, reason: str | None = None) -> AbortReport:
+        """`abort`, then the layers' last hooks (`on_complete`, `dispose`), the deepest first.
+
+        Hooks run once, also after an abort that had skipped them.
+        """
+        self._not_on_loop()
+        report = self.abort(reason)
+        self._backend.thread.call(self._last_hooks())
+        return report
+
+    async def acancel(self, reason: str | None = None) -> AbortReport:
+        """`cancel`, awaited."""
+        report = await self.aabort(reason)
+        await asyncio.wrap_future(self._backend.thread.submit(self._last_hooks()))
+        return report
+
+    async def _last_hooks(self) -> None:
+        if self._tear_down is not None:
+            await self._tear_down(self)
+
+    def _take_remains(self) -> list[Remains]:
+        """What layers of aborted contexts have left to do; empty from then on."""
+        if self._last is None:
+            return []
+        remains, self._last.remains = self._last.remains, []
+        return remains
 
     async def _abort(
         self, reason: str | None, bound: float | None = None, started: float | None = None
@@ -202,6 +233,21 @@ class Run(Generic[Out]):
     async def atree(self) -> ContextTree:
         """`tree`, awaited."""
         return await self._on_driver(self._tree())
+
+    def window(self, context_id: str | None = None) -> WindowView:
+        """The last window the root, or another context, put together for a model.
+
+        A table in a terminal, HTML in a notebook. Raises ConfigError `NO_WINDOW` where no model
+        was asked yet.
+        """
+        from noetic_ray.harness.window_view import WindowView
+
+        id = context_id or self.id
+        return WindowView.of_event(self._call(self._window(id)), id)
+
+    async def _window(self, context_id: str) -> dict[str, Any] | None:
+        await self._all_told()
+        return await self._history.window(context_id)
 
     def rows(self) -> list[ContextRow]:
         """The contexts as a flat list, parents first; figures as in `tree`, without children."""

@@ -6,14 +6,15 @@ import asyncio
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from uuid_utils import uuid7
 
 from noetic_ray.canonical import to_json_bytes
-from noetic_ray.engine.children import copy_state
+from noetic_ray.engine.children import copy_state, result_of
+from noetic_ray.engine.layers.stack import fresh_seeds
 from noetic_ray.engine.local_channels import warn_dropped
 from noetic_ray.engine.spec import ContextSpec, Reply, RunScope
 from noetic_ray.engine.tasks import engine_task
@@ -27,7 +28,9 @@ from noetic_ray.harness.run import Run
 from noetic_ray.harness.settings import Settings
 from noetic_ray.items import parse_item
 from noetic_ray.request import RequestInfo
+from noetic_ray.layers.base import ContextLayer
 from noetic_ray.steps import Step
+from noetic_ray.steps.internal import TearDownStep
 from noetic_ray.tracing.records import new_trace_id
 
 log = logging.getLogger("noetic_ray")
@@ -72,10 +75,12 @@ class RunTable:
         request: RequestInfo | Mapping[str, Any] | None,
         run_id: str | None,
         timeout: float | None,
+        layers: Sequence[ContextLayer[Any]] = (),
     ) -> ReadyRun:
         """Check the arguments and build the root context's spec."""
         if not isinstance(step, Step):
-            raise TypeError(f"a run takes a step, not {type(step).__name__}")
+            hint = "; make one of it with @nr.step" if callable(step) else ""
+            raise TypeError(f"a run takes a step, not {type(step).__name__}{hint}")
         if timeout is not None and timeout <= 0:
             raise ConfigError("INVALID_TIMEOUT", f"the run's timeout is {timeout}", "use above 0")
         id = self._new_id(run_id)
@@ -96,6 +101,8 @@ class RunTable:
             thread_id=thread_id or str(uuid7()),
             resource_id=resource_id,
             parent_span=parent_span,
+            layers=fresh_seeds(layers),
+            named_thread=thread_id is not None,
         )
         return ReadyRun(spec, timeout)
 
@@ -123,6 +130,7 @@ class RunTable:
         run._abort_bound = 4 * (self._settings.engine.kill_after + 2.0) + 5.0
         run._on_result = self._result
         run._on_settled = self._settled
+        run._tear_down = self.tear_down
         self._live[spec.id] = run
         harness = self._settings.engine.name
         data = {"step": spec.step.id, "thread_id": spec.thread_id, "harness": harness}
@@ -137,6 +145,33 @@ class RunTable:
         if self._watch is None or self._watch.done():
             self._watch = self._own(self._watch_backend())
         return run
+
+    async def preview(self, ready: ReadyRun) -> Any:
+        """What a preview step gives; nothing of it is recorded."""
+        ready.spec.preview = True
+        return await self._quietly(ready.spec)
+
+    async def tear_down(self, run: Run[Any]) -> None:
+        """Run the last hooks of layers whose contexts were aborted without them; once."""
+        remains = run._take_remains()
+        if remains:
+            scope = RunScope(run.id, self._settings.engine.params, None, 0)
+            step = TearDownStep("tear_down")
+            await self._quietly(ContextSpec(scope, str(uuid7()), step, remains))
+
+    async def _quietly(self, spec: ContextSpec) -> Any:
+        """Run a step of the harness's own, outside of every run's record."""
+        spec.quiet = True
+        placement = self._settings.engine.placement
+        await self._backend.check(placement)
+        listener = _Answer()
+        link = self._backend.launch(spec, placement, listener)
+        try:
+            reply = await listener.reply
+        except asyncio.CancelledError:
+            link.abort("nobody waits for it any more")
+            raise
+        return result_of(reply)
 
     async def give_up(self, run_id: str, reason: str) -> None:
         """Abort a run, if it has begun, whose starter does not wait for it any more."""
@@ -181,6 +216,8 @@ class RunTable:
         """Close the run's channels and its event log, export its spans, let waiters go on."""
         self._ended.add(run.id)
         try:
+            if run._timed_out is not None:
+                await self.tear_down(run)
             await self._close_books(run, reply)
         except NoeticError as error:
             log.warning("the end of run %s is not recorded: %s", run.id, error)
@@ -248,6 +285,18 @@ class RunTable:
     async def take_approval(self, id: str) -> None:
         """Mark a request as answered. Raises ConfigError UNKNOWN_APPROVAL."""
         await self._desk.take(id, tuple(self._live))
+
+
+class _Answer:
+    """Waits for a context that belongs to no run."""
+
+    def __init__(self) -> None:
+        self.reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+
+    def replied(self, reply: Reply) -> None:
+        """It has ended."""
+        if reply.settled and not self.reply.done():
+            self.reply.set_result(reply)
 
 
 def _left_behind(run_id: str) -> Reply:

@@ -12,6 +12,9 @@ from noetic_ray.harness.exporting import check_exporter
 from noetic_ray.harness.hooks import Hooks
 from noetic_ray.harness.ray_address import refuse_url
 from noetic_ray.items import check_item_types
+from noetic_ray.layers.base import check_layers
+from noetic_ray.layers.cache_config import ContextCache
+from noetic_ray.layers.window import Window
 from noetic_ray.models.protocol import Model
 from noetic_ray.placement import Placement
 from noetic_ray.tools import Tool, wire_names
@@ -40,6 +43,9 @@ def make_settings(
     strict_items: bool,
     kill_after: float,
     address: str | None,
+    layers: Any,
+    window: Any,
+    context_cache: Any,
 ) -> Settings:
     """Raises ConfigError naming the argument that is wrong."""
     _check_name(name)
@@ -60,9 +66,28 @@ def make_settings(
         item_types=check_item_types(item_types),
         strict_items=strict_items,
         placement=Placement.of(placement),
+        layers=check_layers(tuple(layers), f"harness {name!r}"),
+        window=_check_window(window),
+        cache=_check_cache(context_cache),
         tracing=exporter is not None,
     )
     return Settings(engine, str(store) if store is not None else None, exporter, address)
+
+
+def _check_window(window: Any) -> Window | None:
+    if window is None or isinstance(window, Window):
+        return window
+    raise ConfigError("INVALID_WINDOW", f"window is {window!r}", "Give nr.Window(...).")
+
+
+def _check_cache(cache: Any) -> ContextCache:
+    if cache is None:
+        return ContextCache()
+    if isinstance(cache, ContextCache):
+        return cache
+    raise ConfigError(
+        "INVALID_CONTEXT_CACHE", f"context_cache is {cache!r}", "Give nr.ContextCache(...)."
+    )
 
 
 def _check_name(name: Any) -> None:

@@ -36,7 +36,11 @@ class OutputSpec:
 
 @dataclass(slots=True)
 class ModelRequest:
-    """One round sent to a provider."""
+    """One round sent to a provider.
+
+    The first `cache_boundary` items, with instructions and tools, are the same in every request
+    of a conversation; None where there is nothing to hint. `cache_key` names the conversation.
+    """
 
     model: str
     instructions: str | None
@@ -45,6 +49,8 @@ class ModelRequest:
     settings: Mapping[str, Any] = field(default_factory=dict)
     output: OutputSpec | None = None
     context_id: str = ""
+    cache_boundary: int | None = None
+    cache_key: str | None = None
 
 
 @dataclass(slots=True)

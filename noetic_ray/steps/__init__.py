@@ -12,6 +12,7 @@ from noetic_ray.steps.builders import (
     sequence,
     spawn,
     step,
+    with_context,
 )
 from noetic_ray.steps.kinds import (
     CallModel,
@@ -24,6 +25,7 @@ from noetic_ray.steps.kinds import (
     RunCode,
     Spawn,
     StepSequence,
+    WithContext,
 )
 from noetic_ray.steps.output import output_adapter
 
@@ -41,6 +43,7 @@ __all__ = [
     "Spawn",
     "Step",
     "StepSequence",
+    "WithContext",
     "call_model",
     "conditional",
     "every",
@@ -52,4 +55,5 @@ __all__ = [
     "sequence",
     "spawn",
     "step",
+    "with_context",
 ]

@@ -26,13 +26,16 @@ from noetic_ray.steps.kinds import (
     RunCode,
     Spawn,
     StepSequence,
+    WithContext,
     steps_of,
 )
 from noetic_ray.until import Predicate, Verdict
 
 if TYPE_CHECKING:
     from noetic_ray.context import Context
-    from noetic_ray.tools import Tool
+    from noetic_ray.layers.base import ContextLayer
+    from noetic_ray.layers.window import Window
+    from noetic_ray.tools import LayerTools, Tool
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -110,11 +113,12 @@ def call_model(
     id: str,
     model: str = "",
     instructions: str | Callable[[Context], str] | None = None,
-    tools: Sequence[Tool] | None = None,
+    tools: Sequence[Tool | LayerTools] | None = None,
     output: None = None,
     settings: Mapping[str, Any] | None = None,
     emit: bool = True,
     max_rounds: int = 32,
+    window: Window | None = None,
     output_retries: int = 0,
     on_refusal: OnRefusal = "raise",
 ) -> CallModel[Any, str]: ...
@@ -123,12 +127,13 @@ def call_model(
     id: str,
     model: str = "",
     instructions: str | Callable[[Context], str] | None = None,
-    tools: Sequence[Tool] | None = None,
+    tools: Sequence[Tool | LayerTools] | None = None,
     *,
     output: type[A],
     settings: Mapping[str, Any] | None = None,
     emit: bool = True,
     max_rounds: int = 32,
+    window: Window | None = None,
     output_retries: int = 0,
     on_refusal: OnRefusal = "raise",
 ) -> CallModel[Any, A]: ...
@@ -137,11 +142,12 @@ def call_model(
     id: str,
     model: str = "",
     instructions: str | Callable[[Context], str] | None = None,
-    tools: Sequence[Tool] | None = None,
+    tools: Sequence[Tool | LayerTools] | None = None,
     output: Any = None,
     settings: Mapping[str, Any] | None = None,
     emit: bool = True,
     max_rounds: int = 32,
+    window: Window | None = None,
     output_retries: int = 0,
     on_refusal: OnRefusal = "raise",
 ) -> CallModel[Any, Any]: ...
@@ -149,11 +155,12 @@ def call_model(
     id: str,
     model: str = "",
     instructions: str | Callable[[Context], str] | None = None,
-    tools: Sequence[Tool] | None = None,
+    tools: Sequence[Tool | LayerTools] | None = None,
     output: Any = None,
     settings: Mapping[str, Any] | None = None,
     emit: bool = True,
     max_rounds: int = 32,
+    window: Window | None = None,
     output_retries: int = 0,
     on_refusal: OnRefusal = "raise",
 ) -> CallModel[Any, Any]:
@@ -161,39 +168,62 @@ def call_model(
 
     `model` is the name sent to the provider, `settings` what else the request carries
     (temperature, max_output_tokens, tool_choice, parallel_tool_calls, ...). `tools` None offers
-    all tools of the harness, a list only those in it. With `output`, a type pydantic understands,
-    the answer is validated and returned as such; `output_retries` is how often the model is asked
-    again when it does not fit. `emit` False leaves the step's own events out. A refusal raises
+    all tools of the harness and of the active layers, a list only those in it (`nr.layer_tools`
+    stands for layers). `window` overrides the harness's. With `output`, a type pydantic
+    understands, the answer is validated and returned as such; `output_retries` is how often the
+    model is asked again when it does not fit. `emit` False leaves the step's own events out. A refusal raises
     ModelRefused, or is the output with `on_refusal="return"`.
     """
     if settings is not None and not isinstance(settings, Mapping):
         raise ConfigError(
             "INVALID_SETTINGS", f"the settings of step {id!r} are {settings!r}", "Give a dict."
         )
+    own, of_layers = (None, ()) if tools is None else _tools_of(tools, id)
     return CallModel(
         id,
         model,
         instructions,
-        None if tools is None else _tools_of(tools, id),
+        own,
+        of_layers,
         output,
         dict(settings or {}),
         emit,
         max_rounds,
+        _check_window(window, id),
         output_retries,
         on_refusal,
     )
 
 
-def _tools_of(tools: object, id: str) -> tuple[Tool, ...]:
-    from noetic_ray.tools import wire_names
+def _tools_of(tools: object, id: str) -> tuple[tuple[Tool, ...], tuple[str, ...] | None]:
+    """The tools of a list, and the layers whose functions it asks for."""
+    from noetic_ray.tools import LayerTools, wire_names
 
     if not isinstance(tools, Sequence) or isinstance(tools, str):
         raise ConfigError(
             "INVALID_TOOL", f"the tools of step {id!r} are {tools!r}", "Give a list of tools."
         )
-    for each in tools:
+    asked = [each for each in tools if isinstance(each, LayerTools)]
+    plain = [each for each in tools if not isinstance(each, LayerTools)]
+    for each in plain:
         _check_tool(each, id)
-    return tuple(wire_names(tools).values())
+    of_layers: tuple[str, ...] | None = None
+    if asked:
+        everything = any(not each.ids for each in asked)
+        of_layers = () if everything else tuple(dict.fromkeys(i for a in asked for i in a.ids))
+    return tuple(wire_names(plain).values()), of_layers
+
+
+def _check_window(window: object, id: str) -> Window | None:
+    if window is None:
+        return None
+    from noetic_ray.layers.window import Window
+
+    if not isinstance(window, Window):
+        raise ConfigError(
+            "INVALID_WINDOW", f"the window of step {id!r} is {window!r}", "Give nr.Window(...)."
+        )
+    return window
 
 
 def _check_tool(given: object, id: str) -> None:
@@ -273,16 +303,35 @@ def in_parallel(
 def spawn(
     id: str,
     child: Step[A, B] | None = None,
+    layers: Sequence[ContextLayer[Any]] | None = None,
     timeout: float | None = None,
     placement: Placement | str | None = None,
 ) -> Spawn[A, B]:
     """Run a step in a child context with an empty log and a copy of the state.
 
-    After `timeout` seconds the child is aborted and StepFailed raised, with cause type
-    TimeoutError.
+    The child has the layers active where it is spawned, or `layers` in their place. After
+    `timeout` seconds it is aborted and StepFailed raised, with cause type TimeoutError.
     """
     where = None if placement is None else Placement.of(placement)
-    return Spawn(id, child, timeout, where)  # type: ignore[arg-type]
+    own = None if layers is None else _layers_of(layers, id)
+    return Spawn(id, child, own, timeout, where)  # type: ignore[arg-type]
+
+
+def with_context(
+    id: str, child: Step[A, B], layers: Sequence[ContextLayer[Any]]
+) -> WithContext[A, B]:
+    """Run a step in the same context with `layers` active beside those that are.
+
+    One with the id of an outer layer takes its place. They begin when they are first entered and
+    end with the context; entered again in the same context they go on where they were.
+    """
+    return WithContext(id, child, _layers_of(layers, id))
+
+
+def _layers_of(layers: object, id: str) -> tuple[ContextLayer[Any], ...]:
+    from noetic_ray.layers.base import check_layers
+
+    return check_layers(layers, f"step {id!r}")
 
 
 @overload

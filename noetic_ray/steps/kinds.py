@@ -18,6 +18,8 @@ from noetic_ray.until import Predicate
 
 if TYPE_CHECKING:
     from noetic_ray.context import Context
+    from noetic_ray.layers.base import ContextLayer
+    from noetic_ray.layers.window import Window
     from noetic_ray.tools import Tool
 
 P = ParamSpec("P", default=...)
@@ -76,18 +78,21 @@ class RunCode(Step[In, Out], Generic[In, Out, P, R]):
 class CallModel(Step[In, Out]):
     """A conversation with a model, tool rounds included.
 
-    `tools` None offers every tool of the harness, an empty tuple none. `output` is a type the
-    answer is validated against.
+    `tools` None offers every tool of the harness, an empty tuple none. `layer_tools` are the ids
+    of the layers whose functions are offered; an empty tuple all that are active, None none.
+    `output` is a type the answer is validated against.
     """
 
     kind: ClassVar[str] = "call_model"
     model: str
     instructions: str | Callable[[Context], str] | None
     tools: tuple[Tool, ...] | None
+    layer_tools: tuple[str, ...] | None
     output: Any
     settings: Mapping[str, Any]
     emit: bool
     max_rounds: int
+    window: Window | None
     output_retries: int
     on_refusal: OnRefusal
 
@@ -194,6 +199,7 @@ class Spawn(Step[In, Out]):
 
     kind: ClassVar[str] = "spawn"
     child: Step[In, Out]
+    layers: tuple[ContextLayer[Any], ...] | None
     timeout: float | None
     placement: Placement | None
 
@@ -204,6 +210,19 @@ class Spawn(Step[In, Out]):
         if self.timeout is not None:
             what = f"timeout of step {self.id!r}"
             seconds("INVALID_TIMEOUT", what, self.timeout, above_zero=True)
+
+
+@dataclass(frozen=True, eq=False, slots=True, repr=False)
+class WithContext(Step[In, Out]):
+    """Runs a step in the same context, with more layers active while it runs."""
+
+    kind: ClassVar[str] = "with_context"
+    child: Step[In, Out]
+    layers: tuple[ContextLayer[Any], ...]
+
+    def __post_init__(self) -> None:
+        Step.__post_init__(self)
+        is_step("INVALID_STEP", f"the child of step {self.id!r}", self.child)
 
 
 @dataclass(frozen=True, eq=False, slots=True, repr=False)

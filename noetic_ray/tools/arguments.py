@@ -165,7 +165,7 @@ def read_parameters(tool: str, fn: Callable[..., Any], localns: Mapping[str, Any
         ):
             context_name = name
             continue
-        hints[name] = _resolve(tool, each, globalns, localns)
+        hints[name] = resolve_hint(tool, each, globalns, localns)
         if each.default is Parameter.empty:
             required.add(name)
         elif _is_json(each.default):
@@ -193,9 +193,10 @@ def _signature(tool: str, fn: Callable[..., Any]) -> Mapping[str, Parameter]:
         raise _bad(tool, str(problem)) from None
 
 
-def _resolve(
+def resolve_hint(
     tool: str, parameter: Parameter, globalns: dict[str, Any], localns: Mapping[str, Any]
 ) -> Any:
+    """The type a parameter is annotated with; Any without one. `localns` as `read_parameters`."""
     if parameter.annotation is Parameter.empty:
         return Any
     holder: Any = type("Holder", (), {})()

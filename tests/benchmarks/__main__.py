@@ -28,6 +28,11 @@ MEASUREMENTS: dict[str, list[tuple[str, float, str]]] = {
         ("abort_111_over_calls", 2.0, "most"),
         ("abort_111_shared_over_calls", 1.0, "most"),
     ],
+    "windows": [
+        ("assembly_10k_over_1k", 1.3, "most"),
+        ("prefix_stable_turns", 1.0, "least"),
+        ("cached_share", 3.0, "least"),
+    ],
     "memory": [("shared_context_kb", 16, "most"), ("actor_uss_over_raw", 1.25, "most")],
     "swarm": [("swarm_1000_over_asyncio", 3.0, "most"), ("swarm_cpu_ms_per_agent", 4.0, "most")],
 }

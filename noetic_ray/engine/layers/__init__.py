@@ -1,0 +1,1 @@
+"""Runs the hooks of context layers: when, how long, and what their answers mean."""

@@ -1,0 +1,1 @@
+"""Context layers: contributors to what a model sees, each with a state that travels."""
