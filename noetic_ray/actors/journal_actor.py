@@ -18,7 +18,20 @@ from noetic_ray.journal.core import JournalCore
 from noetic_ray.journal.spans import SpanSink
 
 _SLOTS = 10_000
-_READS = frozenset({"read", "items", "runs", "has_run", "end_run", "read_spans", "flush_spans"})
+_ANSWERS = frozenset(
+    {
+        "read",
+        "items",
+        "runs",
+        "has_run",
+        "end_run",
+        "read_spans",
+        "flush_spans",
+        "load",
+        "save",
+        "keys",
+    }
+)
 
 
 class JournalActor:
@@ -66,7 +79,7 @@ class JournalActor:
         try:
             core = self._opened()
             answer: Any = None
-            if method in _READS:
+            if method in _ANSWERS:
                 answer = await getattr(core, method)(**arguments)
             elif method != "hello":
                 raise NoeticError(f"the journal has no answer to {method!r}")

@@ -26,6 +26,7 @@ from noetic_ray.journal.parking import Parking
 from noetic_ray.journal.runlog import RunLog
 from noetic_ray.journal.spans import SpanExport, SpanQueue, SpanSink
 from noetic_ray.journal.store import Extent, Store, StoreWriter
+from noetic_ray.journal.values import ValueTable
 
 T = TypeVar("T")
 log = logging.getLogger("noetic_ray")
@@ -62,7 +63,25 @@ class JournalCore:
         self._spans = SpanQueue()
         self._export = None if span_sink is None else SpanExport(span_sink)
         self._span_put = self._spans.put if self._export is None else self._export.put
+        self._values = ValueTable(store, self._in_thread)
         self._closed = False
+
+    # Values beside the events.
+
+    async def load(self, keys: Sequence[str]) -> dict[str, bytes]:
+        """The values of the keys that exist."""
+        self._check_open()
+        return await self._values.load(keys)
+
+    async def save(self, changes: Mapping[str, bytes | None]) -> None:
+        """Write or remove keys, all or nothing; durable on return, with a store."""
+        self._check_open()
+        await self._values.save(changes)
+
+    async def keys(self, prefix: str) -> list[str]:
+        """The keys that begin with `prefix`, in order."""
+        self._check_open()
+        return await self._values.keys(prefix)
 
     # Writing.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any, cast
 
 from noetic_ray.journal.events import Event, ItemPage, Page, Record, RunInfo, SpanPage
@@ -87,6 +87,21 @@ class JournalReader(ABC):
     async def has_run(self, run_id: str) -> bool:
         """Whether anything is known of a run."""
         return bool(await self._ask("has_run", run_id=run_id))
+
+    async def load(self, keys: Iterable[str]) -> dict[str, bytes]:
+        """The values, beside the events, of the keys that exist."""
+        wanted = list(keys)
+        if not wanted:
+            return {}
+        return cast(dict[str, bytes], await self._ask("load", keys=wanted))
+
+    async def save(self, changes: Mapping[str, bytes | None]) -> None:
+        """Write keys, or remove those given as None, all or nothing. Durable with a store."""
+        await self._ask("save", changes=dict(changes))
+
+    async def keys(self, prefix: str) -> list[str]:
+        """The keys that begin with `prefix`, in order."""
+        return cast(list[str], await self._ask("keys", prefix=prefix))
 
     async def end_run(
         self, run_id: str, marks: Mapping[str, int], record: Record, timeout: float = 5.0

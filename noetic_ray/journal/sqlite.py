@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from noetic_ray.journal.fold import SUMMARY_TYPES, summarize
 from noetic_ray.journal.store import CONFLICT, Extent
 from noetic_ray.usage import TokenUsage
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 #: "noet" in ASCII, in the header of every file of ours.
 _APPLICATION_ID = 0x6E6F6574
 _BUSY_SECONDS = 10.0
@@ -53,6 +53,7 @@ CREATE TABLE ended_runs (
     tokens TEXT NOT NULL,
     cost REAL NOT NULL
 );
+CREATE TABLE layer_values (key TEXT PRIMARY KEY, value BLOB NOT NULL);
 PRAGMA application_id = {_APPLICATION_ID};
 PRAGMA user_version = {SCHEMA_VERSION};
 """
@@ -171,6 +172,39 @@ class SqliteStore:
                 for each in ids
             ]
         return sorted(runs, key=lambda run: (run.started_at or 0.0, run.id))
+
+    def load_values(self, keys: Sequence[str]) -> dict[str, bytes]:
+        """The values of those keys, beside the events, that exist."""
+        found: dict[str, bytes] = {}
+        with self._cursor() as connection:
+            for key in keys:
+                query = "SELECT value FROM layer_values WHERE key = ?"
+                row = connection.execute(query, (key,)).fetchone()
+                if row is not None:
+                    found[key] = bytes(row[0])
+        return found
+
+    def save_values(self, changes: Mapping[str, bytes | None]) -> None:
+        """Write keys, or remove those given as None, in one transaction; durable on return."""
+        kept = [(key, value) for key, value in changes.items() if value is not None]
+        gone = [(key,) for key, value in changes.items() if value is None]
+        with self._lock, self._failing_as("written"):
+            connection = self._open(self._writing)
+            with connection:
+                connection.execute("BEGIN IMMEDIATE")
+                connection.executemany("INSERT OR REPLACE INTO layer_values VALUES (?, ?)", kept)
+                connection.executemany("DELETE FROM layer_values WHERE key = ?", gone)
+
+    def value_keys(self, prefix: str) -> list[str]:
+        """The keys that begin with `prefix`, in order."""
+        query = "SELECT key FROM layer_values WHERE key >= ? ORDER BY key"
+        found: list[str] = []
+        with self._cursor() as connection:
+            for (key,) in connection.execute(query, (prefix,)):
+                if not key.startswith(prefix):
+                    break
+                found.append(key)
+        return found
 
     def close(self) -> None:
         """Let go of the file. The last one to close it removes its write-ahead log."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from noetic_ray.errors import ConfigError, NoeticError
@@ -57,6 +57,17 @@ class Store(Protocol):
 
     def runs(self) -> list[RunInfo]:
         """All runs, oldest first."""
+        ...
+
+    def load_values(self, keys: Sequence[str]) -> dict[str, bytes]:
+        """The values of those keys, beside the events, that exist."""
+        ...
+
+    def save_values(self, changes: Mapping[str, bytes | None]) -> None:
+        """Write keys, or remove those given as None, in one transaction; durable on return."""
+
+    def value_keys(self, prefix: str) -> list[str]:
+        """The keys that begin with `prefix`, in order."""
         ...
 
     def close(self) -> None:

@@ -1,0 +1,51 @@
+"""Keys and bytes beside the events: what layers keep from one run to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Protocol, TypeVar
+
+from noetic_ray.journal.store import Store
+
+T = TypeVar("T")
+
+
+class RunsJobs(Protocol):
+    """Runs a blocking job in a thread."""
+
+    def __call__(self, job: Callable[[], T], /) -> Awaitable[T]: ...
+
+
+class ValueTable:
+    """In the store, or in memory without one. The store's work is done in threads."""
+
+    def __init__(self, store: Store | None, in_thread: RunsJobs) -> None:
+        self._store = store
+        self._in_thread = in_thread
+        self._values: dict[str, bytes] = {}
+
+    async def load(self, keys: Sequence[str]) -> dict[str, bytes]:
+        """The values of the keys that exist."""
+        store, values = self._store, self._values
+        if store is not None:
+            return await self._in_thread(lambda: store.load_values(keys))
+        return {key: values[key] for key in keys if key in values}
+
+    async def save(self, changes: Mapping[str, bytes | None]) -> None:
+        """Write or remove keys, all or nothing; durable on return, with a store."""
+        store = self._store
+        if store is not None:
+            await self._in_thread(lambda: store.save_values(changes))
+            return
+        for key, value in changes.items():
+            if value is None:
+                self._values.pop(key, None)
+            else:
+                self._values[key] = value
+
+    async def keys(self, prefix: str) -> list[str]:
+        """The keys that begin with `prefix`, in order."""
+        store = self._store
+        if store is not None:
+            return await self._in_thread(lambda: store.value_keys(prefix))
+        return sorted(key for key in self._values if key.startswith(prefix))
