@@ -394,7 +394,7 @@ class _Converged(Predicate):
         if one == other or self.embed is None:
             return _word_similarity(one, other)
         vectors = [await _call(self.embed, text, run_sync) for text in (one, other)]
-        return _cosine(*vectors)
+        return cosine(*vectors)
 
     def fresh(self) -> Predicate:
         return _Converged(self.threshold, self.embed)
@@ -416,7 +416,8 @@ def _word_pairs(text: str) -> list[tuple[str, str]]:
     return list(pairwise(words))
 
 
-def _cosine(one: Sequence[float], other: Sequence[float]) -> float:
+def cosine(one: Sequence[float], other: Sequence[float]) -> float:
+    """How far two vectors point the same way, -1 to 1; 0 for one without a direction."""
     if len(one) != len(other):
         raise ValueError(f"embed gave vectors of {len(one)} and {len(other)} numbers")
     lengths = math.hypot(*one) * math.hypot(*other)

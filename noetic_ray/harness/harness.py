@@ -52,8 +52,9 @@ class Harness:
     open in this process is closed and replaced, so that a notebook cell can be run again.
 
     `layers` are active in every root context, `window` and `context_cache` say how much of them
-    and of the history a model is shown, and how its prompt cache is kept warm. `store` is the path of an SQLite file for the journal. `exporter` is an OpenTelemetry span
-    exporter, a function that makes one, or "otlp". `kill_after` is in seconds. `address` is a
+    and of the history a model is shown, and how its prompt cache is kept warm. `store` is the path
+    of an SQLite file for the journal. `exporter` is an OpenTelemetry span exporter, a function
+    that makes one, or "otlp". `kill_after` is in seconds. `address` is a
     Ray cluster's, as for `ray.init`.
     """
 

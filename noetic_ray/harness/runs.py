@@ -27,8 +27,8 @@ from noetic_ray.harness.report import Approval
 from noetic_ray.harness.run import Run
 from noetic_ray.harness.settings import Settings
 from noetic_ray.items import parse_item
-from noetic_ray.request import RequestInfo
 from noetic_ray.layers.base import ContextLayer
+from noetic_ray.request import RequestInfo
 from noetic_ray.steps import Step
 from noetic_ray.steps.internal import TearDownStep
 from noetic_ray.tracing.records import new_trace_id
@@ -66,7 +66,7 @@ class RunTable:
 
     def prepare(
         self,
-        step: Step[Any, Any],
+        step: Any,
         input: Any,
         state: Any,
         items: Iterable[Any],

@@ -6,9 +6,9 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping
 from inspect import Parameter
-from typing import Any, NamedTuple, get_origin, is_typeddict
+from typing import Any, NamedTuple
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_json
 
 from noetic_ray.errors import ConfigError
@@ -153,7 +153,7 @@ def _shape(function: LayerFunction) -> Shape:
         raise _bad(
             f"the arguments of {name_of(function.fn)} have no JSON schema: {problem}"
         ) from None
-    if type_ is dict or get_origin(type_) is dict or _has_fields(type_):
+    if _is_object(schema):
         schema.pop("title", None)
         return Shape(adapter, None, schema)
     positional = _positional(function.fn)
@@ -165,11 +165,12 @@ def _shape(function: LayerFunction) -> Shape:
     return Shape(adapter, name, wrapped)
 
 
-def _has_fields(type_: Any) -> bool:
-    kind = get_origin(type_) or type_
-    return isinstance(kind, type) and (
-        issubclass(kind, BaseModel) or is_typeddict(kind) or hasattr(kind, "__dataclass_fields__")
-    )
+def _is_object(schema: dict[str, Any]) -> bool:
+    """Whether a JSON schema describes an object of named fields."""
+    place = schema.get("$ref", "")
+    if place:
+        schema = schema.get("$defs", {}).get(place.rpartition("/")[2], {})
+    return schema.get("type") == "object"
 
 
 def _given(

@@ -171,8 +171,8 @@ def call_model(
     all tools of the harness and of the active layers, a list only those in it (`nr.layer_tools`
     stands for layers). `window` overrides the harness's. With `output`, a type pydantic
     understands, the answer is validated and returned as such; `output_retries` is how often the
-    model is asked again when it does not fit. `emit` False leaves the step's own events out. A refusal raises
-    ModelRefused, or is the output with `on_refusal="return"`.
+    model is asked again when it does not fit. `emit` False leaves the step's own events out. A
+    refusal raises ModelRefused, or is the output with `on_refusal="return"`.
     """
     if settings is not None and not isinstance(settings, Mapping):
         raise ConfigError(

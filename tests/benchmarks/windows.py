@@ -13,7 +13,7 @@ from noetic_ray.engine.window.step_window import StepWindow
 
 TURNS = 100
 STABLE_TOKENS = 1_000
-TURN_TOKENS = 200
+TURN_TOKENS = 225
 ask = nr.call_model("ask", "bench", instructions="You answer questions about harbours.", tools=[])
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Remains:
-    """One context's layers, in the order they were attached, as (layer, state, saved, completed)."""
+    """One context's layers in the order they came, as (layer, state, saved, completed)."""
 
     context_id: str
     depth: int

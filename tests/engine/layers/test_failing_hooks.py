@@ -18,7 +18,7 @@ class Bad(nr.ContextLayer):
     """Fails in every hook it is told to, in the way it is told to."""
 
     id = "bad"
-    timeouts = {name: 0.1 for name in ("init", "recall", "store", "after_model_call")}
+    timeouts = dict.fromkeys(("init", "recall", "store", "after_model_call"), 0.1)
 
     def __init__(self, hook: str, how: str) -> None:
         self.hook, self.how = hook, how

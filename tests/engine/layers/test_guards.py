@@ -93,9 +93,7 @@ def calling(make_harness: Any, backend: str) -> nr.Harness:
 
 def test_a_denied_call_gets_an_error_output(calling: nr.Harness) -> None:
     step = nr.call_model("ask", model="double")
-    assert calling.run(step, "go", layers=[Judge(calls=nr.Deny("not you"))]) == (
-        "error: not you"
-    )
+    assert calling.run(step, "go", layers=[Judge(calls=nr.Deny("not you"))]) == ("error: not you")
     assert calling.run(step, "go", layers=[Judge(calls=nr.Guide("try less"))]) == (
         "error: try less"
     )

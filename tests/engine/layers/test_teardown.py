@@ -116,9 +116,7 @@ def words(*ids: str) -> list[str]:
     return [word for id in ids for word in (f"{id}.on_complete:aborted:{id}", f"{id}.dispose")]
 
 
-def test_cancel_runs_the_last_hooks_from_the_bottom_up(
-    telling: nr.Harness, tmp_path: Path
-) -> None:
+def test_cancel_runs_the_last_hooks_from_the_bottom_up(telling: nr.Harness, tmp_path: Path) -> None:
     file = tmp_path / "diary"
     run = telling.start(tree_of(file), layers=[Diary("R", file)])
     wait_until(lambda: started(file, "R", "A", "A1", "B"))

@@ -1,0 +1,158 @@
+"""Remembers how earlier executions went, and shows those that are like the task at hand."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from inspect import isawaitable
+from typing import Any, TypeAlias
+
+from noetic_ray.items import FunctionCallItem, Item, MessageItem, item_text, last_assistant_text
+from noetic_ray.layers import slots
+from noetic_ray.layers.base import BudgetWish, ContextLayer, Scope
+from noetic_ray.layers.builtin.embedding import Embed
+from noetic_ray.layers.builtin.recollection import Recollection
+from noetic_ray.layers.builtin.rendering import clipped, tagged_lines
+from noetic_ray.layers.builtin.semantic_recall import Search, check_counts, check_embed
+from noetic_ray.layers.hooks import CompleteParams, InitParams, RecallParams
+from noetic_ray.layers.provides import layer_data, layer_function
+from noetic_ray.signatures import check_callback, is_async
+
+Summarize: TypeAlias = "Callable[[CompleteParams], str | Awaitable[str]]"
+INPUT, ANSWER = 300, 500
+
+
+class Episodic(ContextLayer[Any]):
+    """State: what this context has read of the episodes; the episodes are in the storage."""
+
+    def __init__(
+        self,
+        embed: Embed | None = None,
+        *,
+        id: str = "episodic",
+        slot: float = slots.EPISODIC,
+        scope: Scope = "resource",
+        budget: BudgetWish = (0, 1500),
+        top_k: int = 3,
+        min_score: float = 0.2,
+        summarize: Summarize | None = None,
+        max_episodes: int = 500,
+    ) -> None:
+        check_embed(id, embed)
+        check_counts(id, top_k=top_k, max_episodes=max_episodes)
+        if summarize is not None:
+            check_callback(f"summarize of layer {id!r}", summarize, "params")
+        self.id = id
+        self.slot = slot
+        self.scope = scope
+        self.budget = budget
+        self.embed = embed
+        self.top_k = top_k
+        self.min_score = min_score
+        self.summarize = summarize
+        self.max_episodes = max_episodes
+        self.provides = {
+            "size": layer_data(_size),
+            "search": layer_function(
+                self._search, description="Search earlier work that is like a task."
+            ),
+        }
+
+    async def init(self, params: InitParams) -> Recollection:
+        """Read what is there already."""
+        memory = Recollection(params.storage)
+        await memory.refresh()
+        return memory
+
+    async def recall(self, params: RecallParams) -> str | None:
+        """Episodes like the question."""
+        found = await params.state.search(self.embed, params.query, self.top_k, self.min_score)
+        lines = (f"- {each.entry['text']}" for each in found)
+        return tagged_lines("episodes", lines, params.budget) or None
+
+    async def on_complete(self, params: CompleteParams) -> None:
+        """Write down how this execution went, unless it was aborted."""
+        if params.outcome == "aborted" or not params.log:
+            return
+        episode = await self._episode(params)
+        await params.state.add(self.embed, [episode], self.max_episodes)
+
+    async def _episode(self, params: CompleteParams) -> dict[str, Any]:
+        asked = clipped(_first_asked(params.log), INPUT)
+        answer = clipped(last_assistant_text(params.log), ANSWER)
+        tools = sorted({item.name for item in params.log if isinstance(item, FunctionCallItem)})
+        facts: dict[str, Any] = {
+            "input": asked,
+            "outcome": params.outcome,
+            "answer": answer,
+            "tools": tools,
+            "time": time.time(),
+        }
+        return {**facts, "text": await self._told(params, facts)}
+
+    async def _told(self, params: CompleteParams, facts: dict[str, Any]) -> str:
+        if self.summarize is None:
+            used = f" using {', '.join(facts['tools'])}" if facts["tools"] else ""
+            return f"Asked: {facts['input']} | {facts['outcome']}{used} | {facts['answer']}"
+        said: Any
+        if is_async(self.summarize):
+            said = await self.summarize(params)  # type: ignore[misc]
+        else:
+            said = await asyncio.to_thread(self.summarize, params)
+            if isawaitable(said):
+                said = await said
+        if not isinstance(said, str) or not said:
+            raise TypeError(f"summarize of layer {self.id!r} gave {said!r:.100}, not a text")
+        return said
+
+    async def _search(self, args: Search, state: Recollection, ctx: Any) -> list[dict[str, Any]]:
+        found = await state.search(self.embed, args.query, args.top_k, self.min_score)
+        return [
+            {**{k: v for k, v in each.entry.items() if k != "vector"}, "score": each.score}
+            for each in found
+        ]
+
+
+def episodic(
+    embed: Embed | None = None,
+    *,
+    id: str = "episodic",
+    slot: float = slots.EPISODIC,
+    scope: Scope = "resource",
+    budget: BudgetWish = (0, 1500),
+    top_k: int = 3,
+    min_score: float = 0.2,
+    summarize: Summarize | None = None,
+    max_episodes: int = 500,
+) -> Episodic:
+    """Remember each finished execution as an episode, and show the `top_k` most like the question.
+
+    An episode has `input`, `outcome`, `answer`, `tools`, `time` (seconds since 1970) and `text`,
+    which `summarize(params)`, sync or async, may write. `embed` as for `semantic_recall`. Of more
+    than `max_episodes` the oldest go. Aborted executions are not remembered.
+    `search(query=..., top_k=...)` asks from code, `size` counts.
+
+    Example: `nr.layers.episodic()` with `run(..., resource_id="user-7")`.
+    """
+    return Episodic(
+        embed,
+        id=id,
+        slot=slot,
+        scope=scope,
+        budget=budget,
+        top_k=top_k,
+        min_score=min_score,
+        summarize=summarize,
+        max_episodes=max_episodes,
+    )
+
+
+def _first_asked(log: Sequence[Item]) -> str:
+    asked = (item for item in log if isinstance(item, MessageItem) and item.role == "user")
+    first = next(asked, None)
+    return "" if first is None else item_text(first)
+
+
+def _size(state: Recollection) -> int:
+    return state.size

@@ -1,0 +1,109 @@
+"""Standing instructions: a text, a file, or what a function says at the start."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from inspect import isawaitable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from noetic_ray.errors import ConfigError
+from noetic_ray.layers import slots
+from noetic_ray.layers.base import BudgetWish, ContextLayer, PlacementWish, Scope
+from noetic_ray.layers.builtin.rendering import tagged
+from noetic_ray.layers.hooks import InitParams, RecallParams, SpawnParams, SpawnSeed
+from noetic_ray.layers.provides import layer_data
+from noetic_ray.signatures import check_callback, is_async
+
+Source: TypeAlias = "str | Path | Callable[[Any], str | Awaitable[str]]"
+
+
+class Instructions(ContextLayer[Any]):
+    """State: the text, once read."""
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        id: str = "instructions",
+        slot: float = slots.INSTRUCTIONS,
+        scope: Scope = "resource",
+        budget: BudgetWish = None,
+        placement: PlacementWish = "anchor",
+    ) -> None:
+        if callable(source):
+            check_callback(f"the source of layer {id!r}", source, "ctx")
+        elif not isinstance(source, str | Path):
+            raise ConfigError(
+                "INVALID_LAYER",
+                f"the source of layer {id!r} is {source!r}",
+                "Give a text, a Path, or a function of the context.",
+            )
+        self.id = id
+        self.slot = slot
+        self.scope = scope
+        self.budget = budget
+        self.placement = placement
+        self.source = source
+        self.provides = {"text": layer_data(_text)}
+
+    async def init(self, params: InitParams) -> str:
+        """Read it once. Raises ConfigError `INSTRUCTIONS_UNREADABLE`."""
+        source = self.source
+        if isinstance(source, str):
+            return source
+        if isinstance(source, Path):
+            return await asyncio.to_thread(_read, self.id, source)
+        said: Any
+        if is_async(source):
+            said = await source(params.ctx)  # type: ignore[misc]
+        else:
+            said = await asyncio.to_thread(source, params.ctx)
+            if isawaitable(said):
+                said = await said
+        if not isinstance(said, str):
+            raise TypeError(f"the source of layer {self.id!r} gave {type(said).__name__}, no text")
+        return said
+
+    async def recall(self, params: RecallParams) -> str | None:
+        """The text in a tag, which is there to the end also when the text is cut."""
+        return tagged("instructions", params.state, params.budget) if params.state else None
+
+    async def on_spawn(self, params: SpawnParams) -> SpawnSeed:
+        """Children are told the same, without reading it again."""
+        return SpawnSeed(params.parent_state)
+
+
+def instructions(
+    source: Source,
+    *,
+    id: str = "instructions",
+    slot: float = slots.INSTRUCTIONS,
+    scope: Scope = "resource",
+    budget: BudgetWish = None,
+    placement: PlacementWish = "anchor",
+) -> Instructions:
+    """Standing instructions, read once per context tree and shown before the history.
+
+    `source` is a text, a `pathlib.Path` to a file in UTF-8, or a function of the context that
+    returns the text. Over `budget` (tokens) the text is cut.
+
+    Example: `nr.layers.instructions(Path("AGENTS.md"), budget=2_000)`.
+    """
+    return Instructions(source, id=id, slot=slot, scope=scope, budget=budget, placement=placement)
+
+
+def _read(id: str, path: Path) -> str:
+    try:
+        return path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            "INSTRUCTIONS_UNREADABLE",
+            f"layer {id!r} cannot read {path}: {error}",
+            "The file must be there, in UTF-8, on the node where the run starts.",
+        ) from None
+
+
+def _text(state: Any) -> str:
+    return state or ""

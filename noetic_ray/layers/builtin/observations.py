@@ -1,0 +1,159 @@
+"""Facts learnt over time."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from inspect import isawaitable
+from typing import Any, TypeAlias
+
+from pydantic import BaseModel, Field
+
+from noetic_ray.layers import slots
+from noetic_ray.layers.base import BudgetWish, ContextLayer, RecallMode, Scope
+from noetic_ray.layers.builtin.rendering import tagged_lines
+from noetic_ray.layers.builtin.semantic_recall import check_counts
+from noetic_ray.layers.hooks import (
+    InitParams,
+    Merge,
+    Provided,
+    RecallParams,
+    ReturnParams,
+    SpawnParams,
+    SpawnSeed,
+    StoreParams,
+    Update,
+)
+from noetic_ray.layers.provides import layer_data, layer_function
+from noetic_ray.signatures import check_callback, is_async
+
+Texts: TypeAlias = "Iterable[str] | None"
+Observe: TypeAlias = "Callable[[StoreParams], Texts | Awaitable[Texts]]"
+Fact = dict[str, Any]
+
+
+class Observation(BaseModel):
+    """A fact."""
+
+    text: str = Field(min_length=1)
+
+
+class Observations(ContextLayer[Any]):
+    """State: a list of {"text", "time"}, oldest first."""
+
+    recall_mode: RecallMode = "eventual"
+
+    def __init__(
+        self,
+        *,
+        id: str = "observations",
+        slot: float = slots.OBSERVATIONS,
+        scope: Scope = "resource",
+        budget: BudgetWish = (200, 2000),
+        max_items: int = 200,
+        observe: Observe | None = None,
+    ) -> None:
+        check_counts(id, max_items=max_items)
+        if observe is not None:
+            check_callback(f"observe of layer {id!r}", observe, "params")
+        self.id = id
+        self.slot = slot
+        self.scope = scope
+        self.budget = budget
+        self.max_items = max_items
+        self.observe = observe
+        self.provides = {
+            "all": layer_data(_all),
+            "add": layer_function(self._add, description="Remember a fact."),
+            "forget": layer_function(
+                self._forget, description="Forget the facts that begin with a text."
+            ),
+        }
+
+    async def init(self, params: InitParams) -> list[Fact]:
+        """Nothing is known yet."""
+        return []
+
+    async def recall(self, params: RecallParams) -> str | None:
+        """The facts, the newest first, as many as fit."""
+        lines = (f"- {fact['text']}" for fact in reversed(_all(params.state)))
+        return tagged_lines("observations", lines, params.budget) or None
+
+    async def store(self, params: StoreParams) -> Update | None:
+        """What `observe` sees in the step."""
+        if self.observe is None:
+            return None
+        seen: Any
+        if is_async(self.observe):
+            seen = await self.observe(params)  # type: ignore[misc]
+        else:
+            seen = await asyncio.to_thread(self.observe, params)
+            if isawaitable(seen):
+                seen = await seen
+        texts = [seen] if isinstance(seen, str) else list(seen or ())
+        if not all(isinstance(text, str) for text in texts):
+            raise TypeError(f"observe of layer {self.id!r} gave {texts!r:.100}, not texts")
+        return self._added(params.state, texts)
+
+    async def on_spawn(self, params: SpawnParams) -> SpawnSeed:
+        """A child knows what its parent knows."""
+        return SpawnSeed(list(_all(params.parent_state)))
+
+    async def on_return(self, params: ReturnParams) -> Merge | None:
+        """The parent learns what a child has learnt."""
+        learnt = [fact["text"] for fact in params.child_state or ()]
+        update = self._added(params.parent_state, learnt)
+        return None if update is None else Merge(state=update.state)
+
+    def _added(self, state: Any, texts: Iterable[str]) -> Update | None:
+        facts = list(_all(state))
+        known = {_plain(fact["text"]) for fact in facts}
+        before = len(facts)
+        for text in texts:
+            plain = _plain(text)
+            if plain and plain not in known:
+                known.add(plain)
+                facts.append({"text": " ".join(text.split()), "time": time.time()})
+        return Update(facts[-self.max_items :]) if len(facts) > before else None
+
+    def _add(self, args: Observation, state: Any, ctx: Any) -> Any:
+        update = self._added(state, [args.text])
+        return "known" if update is None else Provided("noted", update.state)
+
+    def _forget(self, args: Observation, state: Any, ctx: Any) -> Any:
+        start = _plain(args.text)
+        facts = _all(state)
+        kept = [fact for fact in facts if not _plain(fact["text"]).startswith(start)]
+        return Provided(len(facts) - len(kept), kept)
+
+
+def observations(
+    *,
+    id: str = "observations",
+    slot: float = slots.OBSERVATIONS,
+    scope: Scope = "resource",
+    budget: BudgetWish = (200, 2000),
+    max_items: int = 200,
+    observe: Observe | None = None,
+) -> Observations:
+    """Facts learnt over time: `add(text=...)`, `forget(text=...)` by their beginning, `all`.
+
+    `observe(params)`, sync or async, may find facts in each model step (`params.new_items`,
+    `params.response`) and returns texts. A fact counts once, whatever its case and spacing; of
+    more than `max_items` the oldest go. The newest are shown, as many as the budget allows.
+    Children know what their parent knows, and what successful ones learn comes back.
+
+    Example: `await ctx.context["observations"].add(text="The user prefers metric units.")`.
+    """
+    return Observations(
+        id=id, slot=slot, scope=scope, budget=budget, max_items=max_items, observe=observe
+    )
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split()).casefold()
+
+
+def _all(state: Any) -> list[Fact]:
+    return list(state or ())
