@@ -37,8 +37,6 @@ _BAND_HEADS = ("band", "items", "tokens", "share")
 _LAYER_HEADS = ("layer", "band", "tokens", "items", "served", "changed", "churn")
 _BAR = ""
 _FIGURES = frozenset({"items", "tokens", "share", "churn"})
-#: The columns that give way on a narrow terminal.
-_GIVING = frozenset({_BAR, "layer"})
 _NONE = "-"
 _EMPTY = "Nothing is in this window."
 _TEXT_WIDTH = 100
@@ -234,7 +232,6 @@ def _table(heads: Sequence[str]) -> Table:
             head,
             justify="right" if head in _FIGURES else "left",
             overflow="fold",
-            no_wrap=head not in _GIVING,
             max_width=_BAR_WIDTH if head == _BAR else None,
         )
     return table

@@ -82,15 +82,18 @@ class Draft:
         return cls(lineage, blocks, instructions or "", cache)
 
     def _observe(self) -> None:
-        """Count who changed since the window before; a layer seen first has not."""
-        after = self._next
+        """See who changed since the window before; a layer seen first has not."""
         for id in {*self._digests, *self._before.last}:
             now, then = self._digests.get(id, ""), self._before.last.get(id)
-            changed = then is not None and now != then
-            after.churn[id] = after.churn.get(id, Churn()).observed(changed)
-            if changed:
+            if then is not None and now != then:
                 self._changed.add(id)
-            after.last[id] = now
+            self._next.last[id] = now
+
+    def _count(self) -> None:
+        """Count this window in."""
+        churn = self._next.churn
+        for id in self._next.last:
+            churn[id] = churn.get(id, Churn()).observed(id in self._changed)
 
     def _why_anew(self) -> str | None:
         before = self._before
@@ -164,14 +167,13 @@ class Draft:
         after.instructions = _hash(self._instructions)
         after.pending = False
         after.live = self._bands()
-        rates = {id: churn.rate for id, churn in after.churn.items()}
-        after.churn = {
-            id: churn.decayed(self._cache.churn_decay) for id, churn in after.churn.items()
-        }
+        decay = self._cache.churn_decay
+        after.churn = {id: churn.decayed(decay) for id, churn in after.churn.items()}
+        self._count()
         anchored = [block for block in self._blocks if not self._is_live(block, after.live)]
         after.pins = tuple(self._pin(block) for block in anchored)
         after.rebill = {}
-        return self._plan(tuple(anchored), None, reason, rates)
+        return self._plan(tuple(anchored), None, reason)
 
     def _bands(self) -> frozenset[str]:
         """Which layers without a wish stand behind the history from now on."""
@@ -194,25 +196,24 @@ class Draft:
         """The epoch goes on: serve the pins as they are."""
         after = self._next
         after.age += 1
+        self._count()
         for pin in after.pins:
             if pin.layer_id in self._changed:
                 tokens = after.rebill.get(pin.layer_id, 0) + after.anchor_tokens
                 after.rebill[pin.layer_id] = tokens
         anchored = tuple(Block(pin.layer_id, pin.items, pin.tokens) for pin in after.pins)
-        rates = {id: churn.rate for id, churn in after.churn.items()}
-        return self._plan(anchored, update, None, rates)
+        return self._plan(anchored, update, None)
 
     def _plan(
         self,
         anchored: tuple[Block, ...],
         update: MessageItem | None,
         reason: str | None,
-        rates: Mapping[str, float | None],
     ) -> Plan:
         after = self._next
         live = tuple(block for block in self._blocks if self._is_live(block, after.live))
         pinned = {pin.layer_id for pin in after.pins}
-        entries = [self._entry(id, pinned, rates) for id in sorted({*self._by_id, *pinned})]
+        entries = [self._entry(id, pinned) for id in sorted({*self._by_id, *pinned})]
         epoch = EpochUsage(
             id=after.epoch_id,
             age=after.age,
@@ -224,9 +225,7 @@ class Draft:
         expected = estimate_tokens(self._instructions) + after.anchor_tokens
         return Plan(anchored, live, update, tuple(entries), epoch, after, expected)
 
-    def _entry(
-        self, id: str, pinned: set[str], rates: Mapping[str, float | None]
-    ) -> LayerUsageEntry:
+    def _entry(self, id: str, pinned: set[str]) -> LayerUsageEntry:
         block = self._by_id.get(id)
         is_live = block is not None and self._is_live(block, self._next.live)
         replayed = id in pinned and self._next.age > 1 and not is_live
@@ -237,7 +236,7 @@ class Draft:
             placement="live" if is_live else "anchor",
             served="pinned" if replayed else "fresh",
             changed=id in self._changed,
-            churn_rate=rates.get(id),
+            churn_rate=self._next.churn[id].rate,
             rebill_tokens=self._next.rebill.get(id, 0),
         )
 

@@ -144,7 +144,7 @@ def _count(fn: Callable[..., Any]) -> int:
 
 def _shape(function: LayerFunction) -> Shape:
     type_ = function._type()
-    if type_ is None:
+    if type_ is None or type_ is type(None):
         return Shape(None, None, {"type": "object", "properties": {}})
     try:
         adapter: TypeAdapter[Any] = TypeAdapter(type_)

@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pytest
+from rich.cells import cell_len
 from rich.console import Console
 
 import noetic_ray as nr
@@ -281,10 +282,10 @@ def test_a_long_layer_id_is_folded_and_not_cut() -> None:
     assert "".join(line.split(" ")[0] for line in lines).startswith(id)
 
 
-@pytest.mark.parametrize("width", [60, 80, 160])
+@pytest.mark.parametrize("width", [40, 60, 80, 160])
 def test_no_line_is_wider_than_the_terminal(width: int) -> None:
     view = seen(layers=(entry("layer-" * 40), entry("日本" * 60)))
-    assert all(len(line) <= width for line in rich_text(view, width).splitlines())
+    assert all(cell_len(line) <= width for line in rich_text(view, width).splitlines())
 
 
 def test_bars_are_as_long_as_their_shares() -> None:
@@ -297,6 +298,12 @@ def test_bars_are_as_long_as_their_shares() -> None:
 def test_the_smallest_band_still_has_a_bar() -> None:
     view = seen(bands={"history": [9, 1_000_000], "tail": [1, 1]})
     assert row_of(view, "str", "tail") == ["tail", "▏", "1", "1", "0.0%"]
+
+
+def test_on_a_very_narrow_terminal_columns_fold_and_lose_nothing() -> None:
+    text = rich_text(seen(), 44)
+    for part in ("facts", "plan", "777", "1,340", "fresh", "25%"):
+        assert part in text
 
 
 def test_on_a_narrow_terminal_bars_give_way_and_figures_stay() -> None:

@@ -40,7 +40,7 @@ class Temporal(ContextLayer[Any]):
     ) -> None:
         try:
             ZoneInfo(tz)
-        except (ValueError, OSError, TypeError) as problem:
+        except (KeyError, ValueError, OSError, TypeError) as problem:
             raise ConfigError(
                 "INVALID_LAYER",
                 f"layer {id!r} has the time zone {tz!r}: {problem}",
