@@ -14,21 +14,20 @@ import pytest
 import noetic_ray as nr
 
 _NAMES = """
-    AbortReport Approval BudgetExceeded Cancelled Channel ChannelClosed ChannelSchemaError
-    ChannelTimeout
-    ConfigError Context ContextLost ContextRef ContextSnapshot ContextTree DetachedHandle
-    DuplicateItem ErrorRecord Event ExtensionItem FileSearchCallItem FunctionCallItem
-    FunctionCallOutputItem Harness HarnessResponse Hooks ImageGenerationCallItem InputFile
-    InputImage InputText Item ItemLog ItemSchemaMismatch MessageItem Model ModelFailed
-    ModelParseError ModelRateLimited ModelRefused ModelReply ModelRequest NoeticError OutputText
-    ParallelFailed Placement ReasoningItem ReasoningText Refusal RequestInfo Retry RoundUsage Run
-    RunInfo SettleResult Snapshot SteeringDenied Step StepFailed StepMeta SummaryText TokenUsage
-    Tool Verdict WebSearchCallItem
-    as_tool assistant_message call_model channel conditional developer_message every in_parallel
-    invoke_tool item_text loop parse_item run_code sequence spawn step system_message tool
-    user_message
-    models testing until
-    __version__
+    AbortReport Allow Appended Approval BudgetExceeded Cancelled Channel ChannelClosed
+    ChannelSchemaError ChannelTimeout ConfigError Context ContextCache ContextLayer ContextLost
+    ContextRef ContextSnapshot ContextTree Deny DetachedHandle DuplicateItem EpochUsage
+    ErrorRecord Event ExtensionItem FileSearchCallItem FunctionCallItem FunctionCallOutputItem
+    Guide Harness HarnessResponse Hooks ImageGenerationCallItem InputFile InputImage InputText
+    Item ItemLog ItemSchemaMismatch LastLayerUsage LayerTools LayerUsageEntry Merge MessageItem
+    Model ModelFailed ModelParseError ModelRateLimited ModelRefused ModelReply ModelRequest
+    NoeticError OutputText ParallelFailed Placement Provided ReasoningItem ReasoningText Recall
+    Refusal RequestInfo Retry RoundUsage Run RunInfo SettleResult Snapshot SpawnSeed
+    SteeringDenied Step StepFailed StepMeta SummaryText TokenUsage Tool UNSET Update Verdict
+    WebSearchCallItem Window WindowView as_tool assistant_message call_model channel conditional
+    developer_message every in_parallel invoke_tool item_text layer_data layer_function
+    layer_tools loop parse_item run_code sequence spawn step system_message tool user_message
+    with_context layers models testing until __version__
 """
 _UNTIL = """
     converged custom max_cost max_duration max_steps never no_tool_calls output_contains
@@ -36,7 +35,17 @@ _UNTIL = """
 """
 _MODELS = "Model ModelEvents ModelReply ModelRequest OpenAI OutputSpec ToolSpec"
 NAMES, UNTIL = _NAMES.split(), _UNTIL.split()
-MODULES = {"models": _MODELS.split(), "testing": ["Answer", "ScriptedModel", "call", "reply"]}
+_LAYERS = """
+    AppendParams ChildInfo CompleteParams DeltaParams DisposeParams InitParams LayerHandle
+    LayerStorage ModelCallParams ProjectParams RecallParams Response ReturnParams SpawnParams
+    StoreParams ToolCallParams episodic history instructions observations scratchpad
+    semantic_recall slots steering task_state temporal tool_calls
+"""
+MODULES = {
+    "layers": _LAYERS.split(),
+    "models": _MODELS.split(),
+    "testing": ["Answer", "ScriptedModel", "call", "reply"],
+}
 HEAVY = ("ray", "pydantic", "httpx", "aiohttp", "opentelemetry", "rich", "typer", "genai_prices")
 
 

@@ -41,3 +41,20 @@ def test_steps_and_tools_keep_the_types_of_their_functions(
     )
     found = complaints(broken, tmp_path)
     assert len(found) == 2, found
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_layers_have_typed_handles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    assert complaints(HERE / "layers.py", tmp_path) == []
+    broken = tmp_path / "broken.py"
+    broken.write_text(
+        "import noetic_ray as nr\n"
+        "from tests.typing.layers import counter\n\n\n"
+        "async def body(_: None, ctx: nr.Context) -> None:\n"
+        "    await ctx.context[counter].add(m=1)\n"
+        "    ctx.context[counter].nothing\n"
+    )
+    found = complaints(broken, tmp_path)
+    assert len(found) == 2, found
