@@ -211,7 +211,12 @@ class ModelFailed(NoeticError):
         what = f"HTTP {self.status}" if self.status is not None else "no response"
         tries = "1 attempt" if self.attempts == 1 else f"{self.attempts} attempts"
         said = f": {clip(self.detail, 2_000)}" if self.detail else ""
-        advice = "try again later" if self.retryable else "trying the same again will not help"
+        if self.status is None and self.base_url:
+            advice = "check base_url, the network, and the proxy settings"
+        elif self.retryable:
+            advice = "try again later"
+        else:
+            advice = "trying the same again will not help"
         return f"model call{where} failed after {tries} ({what}){said}; {advice}"
 
 

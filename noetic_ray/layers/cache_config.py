@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, fields
 
 from noetic_ray.errors import ConfigError
@@ -12,14 +11,23 @@ from noetic_ray.errors import ConfigError
 class ContextCache:
     """What layers show before the history is pinned, byte for byte, for an epoch.
 
-    `enabled` False sends everything fresh each time. An epoch ends after `max_epoch_assemblies`
-    windows, or when the message that says what changed since grows above `delta_budget_fraction`
-    of the pinned text (256 tokens are always allowed). A provider that reports fewer than
-    `min_cached_tokens` cached tokens, from the `min_epoch_assemblies`-th window of an epoch on,
-    has missed; that ends the epoch too. A layer without a wish for its place goes behind the
-    history when it changed in at least `auto_demote_churn` of its windows, and back before it at
-    `auto_promote_churn` or less, judged at the start of an epoch from `min_churn_samples` windows
-    on; older windows count `churn_decay` as much after each epoch.
+    An epoch is a number of windows; a window is what one model step is shown.
+
+    - `enabled`: False sends everything fresh each time, all of it before the history.
+    - `min_cached_tokens`: a provider that took fewer tokens than this from its cache has missed,
+      which ends the epoch. For a small prefix, half of its tokens are enough. After three misses
+      without a hit the provider is not listened to any more.
+    - `min_epoch_assemblies`: the window of an epoch, counted from 1, from which on misses count.
+    - `max_epoch_assemblies`: how many windows an epoch has at most.
+    - `delta_budget_fraction`: how long the message that says what has changed may get, as a share
+      of the pinned tokens; 256 tokens are always allowed. A longer one ends the epoch.
+    - `auto_demote_churn`, `auto_promote_churn`: a layer without a wish for its place goes behind
+      the history when it changed in at least the first share of its windows, and back before it
+      at the second or less. That is decided when an epoch begins.
+    - `min_churn_samples`: how many windows a layer must have been seen in before it is moved.
+    - `churn_decay`: what all earlier windows still count, as a share, each time an epoch begins.
+
+    Raises ConfigError `INVALID_CONTEXT_CACHE`.
     """
 
     enabled: bool = True
@@ -56,7 +64,8 @@ def _check_whole(name: str, value: object, least: int) -> None:
 
 def _check_share(name: str, value: object) -> None:
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or math.isnan(value) or not 0 <= value <= 1:  # type: ignore[arg-type, operator]
+    # NaN is in no range.
+    if not number or not 0 <= value <= 1:  # type: ignore[operator]
         raise _bad(name, value, "Give a share from 0 to 1.")
 
 

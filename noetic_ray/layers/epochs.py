@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from noetic_ray.canonical import from_json, to_json_bytes
+from noetic_ray.canonical import clean_text, from_json, to_json_bytes
+from noetic_ray.errors import ItemSchemaMismatch
 from noetic_ray.items import (
     InputText,
     Item,
@@ -40,10 +41,10 @@ class Pin:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Pin:
-        """The same pin again. Raises ValueError or KeyError for other data."""
+        """The same pin again; other data fails, in whatever way it does."""
         items = tuple(parse_item(item) for item in data["items"])
         text = text_of(items)
-        return cls(data["layer"], items, int(data["tokens"]), text, str(data["digest"]))
+        return cls(str(data["layer"]), items, int(data["tokens"]), text, str(data["digest"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +72,12 @@ class Churn:
 class Lineage:
     """The memory of one conversation. `generation` -1 means that no epoch has begun.
 
-    `last` are the digests of the window before, `live` the layers without a wish that stand
-    behind the history in this epoch.
+    `age` counts the windows of the epoch. `instructions` is the digest of those it began with.
+    `last` are the digests of the window before, by layer, "" for one that showed nothing.
+    `rebill` are tokens by layer. `live` are the layers without a wish that stand behind the history
+    in this epoch. `misses` counts windows in a row that a provider's cache did not serve, `blind`
+    says that it is not listened to any more, `pending` that the next window begins an epoch
+    because of a miss.
     """
 
     key: str
@@ -88,6 +93,9 @@ class Lineage:
     blind: bool = False
     pending: bool = False
 
+    def __post_init__(self) -> None:
+        self.key = clean_text(self.key)
+
     @property
     def epoch_id(self) -> str:
         """The epoch's name."""
@@ -95,7 +103,7 @@ class Lineage:
 
     @property
     def anchor_tokens(self) -> int:
-        """What the pinned text costs."""
+        """What the pinned items cost."""
         return sum(pin.tokens for pin in self.pins)
 
     def copy(self) -> Lineage:
@@ -110,9 +118,9 @@ class Lineage:
             "age": self.age,
             "instructions": self.instructions,
             "pins": [pin.to_json() for pin in self.pins],
-            "last": self.last,
+            "last": dict(self.last),
             "churn": {id: [each.seen, each.changed] for id, each in self.churn.items()},
-            "rebill": self.rebill,
+            "rebill": dict(self.rebill),
             "live": sorted(self.live),
             "misses": self.misses,
             "blind": self.blind,
@@ -121,7 +129,14 @@ class Lineage:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Lineage:
-        """The same memory again. Raises ValueError, KeyError or TypeError for other data."""
+        """The same memory again. Raises ValueError for other data."""
+        try:
+            return cls._read(data)
+        except (LookupError, TypeError, AttributeError, OverflowError, ItemSchemaMismatch) as wrong:
+            raise ValueError(f"this is no memory of epochs: {wrong!r}") from None
+
+    @classmethod
+    def _read(cls, data: Mapping[str, Any]) -> Lineage:
         return cls(
             key=str(data["key"]),
             generation=int(data["generation"]),
@@ -129,7 +144,7 @@ class Lineage:
             instructions=str(data["instructions"]),
             pins=tuple(Pin.from_json(pin) for pin in data["pins"]),
             last=dict(data["last"]),
-            churn={id: Churn(*figures) for id, figures in data["churn"].items()},
+            churn={id: Churn(*map(float, each)) for id, each in data["churn"].items()},
             rebill={id: int(tokens) for id, tokens in data["rebill"].items()},
             live=frozenset(data["live"]),
             misses=int(data["misses"]),
@@ -139,15 +154,18 @@ class Lineage:
 
 
 def text_of(items: Sequence[Item]) -> str | None:
-    """The text of items that are messages of texts alone; None for others."""
+    """The text of items that are messages of texts alone, a line break between two messages.
+
+    None for others.
+    """
     texts: list[str] = []
     for item in items:
         if not isinstance(item, MessageItem):
             return None
-        for part in item.content:
-            if not isinstance(part, InputText | OutputText):
-                return None
-            texts.append(part.text)
+        parts = [part.text for part in item.content if isinstance(part, InputText | OutputText)]
+        if len(parts) < len(item.content):
+            return None
+        texts.append("".join(parts))
     return "\n".join(texts)
 
 
@@ -155,7 +173,7 @@ def digest_of(items: Sequence[Item]) -> str:
     """What tells shown content apart: a message counts without its id and status."""
     hashed = hashlib.blake2b(digest_size=16)
     for item in items:
-        data = item.model_dump(mode="json", exclude_none=True)
+        data = item.model_dump(mode="json")
         if isinstance(item, MessageItem):
             data.pop("id", None)
             data.pop("status", None)

@@ -21,6 +21,7 @@ from noetic_ray.items import (
     ReasoningText,
     Refusal,
 )
+from noetic_ray.models.cache_hints import Hint, key_of, marked
 from noetic_ray.models.failures import AttemptFailed, broken, from_error_object, read_event
 from noetic_ray.models.protocol import ModelEvents, ModelReply, ModelRequest
 from noetic_ray.models.sse import SseEvent
@@ -50,13 +51,16 @@ class Chat:
     def __init__(self, official: bool = False) -> None:
         self._official = official
 
-    def body(self, request: ModelRequest) -> bytes:
+    def body(self, request: ModelRequest, hint: Hint = None) -> bytes:
         """The JSON body of a request.
 
         A setting `stream_options` of None leaves it out, for servers that do not know it.
         """
         settings = settings_of(request)
-        body: Json = {"model": request.model, "messages": self._messages(request)}
+        marks = hint == "mark"
+        body: Json = {"model": request.model, "messages": self._messages(request, marks)}
+        if hint == "key" and request.cache_key:
+            body["prompt_cache_key"] = key_of(request.cache_key)
         tools = [_tool(*each) for each in _specs(request)] + list(settings.pop("tools", ()))
         if tools:
             body["tools"] = tools
@@ -84,13 +88,18 @@ class Chat:
             return given
         return "max_completion_tokens" if self._official else "max_tokens"
 
-    def _messages(self, request: ModelRequest) -> list[Json]:
+    def _messages(self, request: ModelRequest, marks: bool) -> list[Json]:
         developer = "developer" if self._official else "system"
         transcript = _Transcript(developer)
         if request.instructions:
             transcript.say("system", request.instructions)
-        for item in request.items:
+        stop = request.cache_boundary if marks else None
+        if stop == 0:
+            transcript.mark()
+        for number, item in enumerate(request.items, 1):
             transcript.add(item)
+            if number == stop:
+                transcript.mark()
         return transcript.messages()
 
 
@@ -113,6 +122,13 @@ class _Transcript:
 
     def messages(self) -> list[Json]:
         return [each for turn, outputs in self._turns for each in (turn, *outputs)]
+
+    def mark(self) -> None:
+        """Say that nothing up to the last message changes from request to request."""
+        for turn, _ in reversed(self._turns):
+            if turn["role"] != "assistant" and turn["content"]:
+                turn["content"] = marked(turn["content"], "text")
+                return
 
     def say(self, role: str, content: Any) -> None:
         self._turns.append(({"role": role, "content": content}, []))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from noetic_ray.errors import ModelFailed, ModelRateLimited
+from noetic_ray.models.cache_hints import Hint, hint_of, is_refusal
 from noetic_ray.models.chat import Chat
 from noetic_ray.models.failures import (
     AttemptFailed,
@@ -47,17 +48,23 @@ class Exchange:
         if provider.api_key:
             headers["authorization"] = f"Bearer {provider.api_key}"
         url = with_path(provider.base_url, urlsplit(provider.base_url).path + self._wire.path)
+        self._hint: Hint = hint_of(provider)
         self._endpoint = Endpoint(url, headers, provider.verify)
 
     async def round(self, request: ModelRequest, events: ModelEvents) -> ModelReply:
         """Run one round."""
-        body = self._wire.body(request)
+        hint = self._hint if request.cache_boundary is not None else None
+        body = self._wire.body(request, hint)
         attempt = 1
         while True:
             reader = self._wire.reader(request, events)
             try:
                 reply = await self._attempt(body, reader)
             except AttemptFailed as failure:
+                if hint is not None and self._may_drop_hint(failure):
+                    hint = self._hint = None
+                    body = self._wire.body(request)
+                    continue
                 delay, error = self._judge(failure, attempt, reader.partial)
             else:
                 reply.cost = await self._cost(request, reply, reader)
@@ -67,6 +74,9 @@ class Exchange:
             events.retried(attempt, delay, error)
             attempt += 1
             await asyncio.sleep(delay)
+
+    def _may_drop_hint(self, failure: AttemptFailed) -> bool:
+        return self._provider.cache_control == "auto" and is_refusal(failure)
 
     async def _attempt(self, body: bytes, reader: ReplyReader) -> ModelReply:
         try:

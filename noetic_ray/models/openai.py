@@ -27,7 +27,9 @@ class OpenAI:
     up to `attempts` in all, after the wait the provider asks for; when that is more than
     `max_retry_after` seconds the call fails at once. `idle_timeout` is how many seconds may pass
     without a byte from the server. `verify` is False, or the path of a certificate bundle, to
-    check servers otherwise than against the usual authorities.
+    check servers otherwise than against the usual authorities. `cache_control` says whether
+    requests mark the part of them that stays the same: "auto" does, but for OpenAI's own servers,
+    which get a `prompt_cache_key` instead, and stops where a server refuses it.
 
     Raises ConfigError when an argument or the environment does not make sense.
     """
@@ -38,6 +40,7 @@ class OpenAI:
         "api_key",
         "attempts",
         "base_url",
+        "cache_control",
         "idle_timeout",
         "max_retry_after",
         "verify",
@@ -50,6 +53,7 @@ class OpenAI:
     max_retry_after: float
     idle_timeout: float
     verify: bool | str
+    cache_control: bool | Literal["auto"]
     _exchange: Exchange | None
 
     def __init__(
@@ -62,12 +66,15 @@ class OpenAI:
         *,
         idle_timeout: float = 120.0,
         verify: bool | str = True,
+        cache_control: bool | Literal["auto"] = "auto",
     ) -> None:
         url = _checked_url(base_url or _default_url(api_key))
         if api not in (None, "responses", "chat"):
             raise _wrong("api", api, "responses, chat or None")
         if isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 1:
             raise _wrong("attempts", attempts, "a whole number from 1")
+        if cache_control not in (True, False, "auto"):
+            raise _wrong("cache_control", cache_control, 'True, False or "auto"')
         self._set(
             base_url=url,
             api_key=_checked_key(api_key or _key_for(url)),
@@ -76,6 +83,7 @@ class OpenAI:
             max_retry_after=_seconds("max_retry_after", max_retry_after, 0.0),
             idle_timeout=_seconds("idle_timeout", idle_timeout, 0.001),
             verify=verify,
+            cache_control=cache_control,
         )
 
     def _set(self, **fields: Any) -> None:

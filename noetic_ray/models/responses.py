@@ -22,6 +22,7 @@ from noetic_ray.items import (
     Refusal,
     parse_item,
 )
+from noetic_ray.models.cache_hints import Hint, key_of, marked
 from noetic_ray.models.failures import AttemptFailed, broken, from_error_object, read_event
 from noetic_ray.models.protocol import DeltaKind, ModelEvents, ModelReply, ModelRequest
 from noetic_ray.models.sse import SseEvent
@@ -73,11 +74,13 @@ class Responses:
 
     path = "/responses"
 
-    def body(self, request: ModelRequest) -> bytes:
+    def body(self, request: ModelRequest, hint: Hint = None) -> bytes:
         """The JSON body of a request."""
         settings = settings_of(request)
-        input = [wire for item in request.items if (wire := _wire(item)) is not None]
-        body: Json = {"model": request.model, "input": input, "store": False}
+        stop = request.cache_boundary if hint == "mark" else None
+        body: Json = {"model": request.model, "input": _input(request, stop), "store": False}
+        if hint == "key" and request.cache_key:
+            body["prompt_cache_key"] = key_of(request.cache_key)
         if request.instructions:
             body["instructions"] = request.instructions
         tools = [
@@ -107,6 +110,25 @@ class Responses:
     def reader(self, request: ModelRequest, events: ModelEvents) -> ResponsesReader:
         """A reader for one attempt."""
         return ResponsesReader(request, events)
+
+
+def _input(request: ModelRequest, stop: int | None) -> list[Json]:
+    """The items, with a mark on the last message of the first `stop`."""
+    input: list[Json] = []
+    for number, item in enumerate(request.items, 1):
+        wire = _wire(item)
+        if wire is not None:
+            input.append(wire)
+        if number == stop:
+            _mark(input)
+    return input
+
+
+def _mark(input: list[Json]) -> None:
+    for wire in reversed(input):
+        if wire["type"] == "message" and wire["role"] != "assistant":
+            wire["content"] = marked(wire["content"], "input_text")
+            return
 
 
 def _put_text(body: Json, settings: Json, request: ModelRequest) -> None:

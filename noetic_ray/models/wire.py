@@ -10,6 +10,7 @@ from pydantic_core import from_json
 
 from noetic_ray.canonical import clean_text, to_json_bytes
 from noetic_ray.items import FunctionCallItem, Item, MessageItem, OutputText, Refusal, new_id
+from noetic_ray.models.cache_hints import Hint
 from noetic_ray.models.protocol import ModelReply, ModelRequest, OutputSpec
 from noetic_ray.models.sse import SseEvent
 from noetic_ray.models.strict import strict_schema
@@ -48,7 +49,7 @@ class Wire(Protocol):
 
     path: str
 
-    def body(self, request: ModelRequest) -> bytes: ...
+    def body(self, request: ModelRequest, hint: Hint = None) -> bytes: ...
     def reader(self, request: ModelRequest, events: Any) -> ReplyReader: ...
 
 
@@ -159,7 +160,11 @@ def round_usage(
     return RoundUsage(
         given or 0,
         made or 0,
-        _first(details.get("cached_tokens"), usage.get("prompt_cache_hit_tokens")),
+        _first(
+            details.get("cached_tokens"),
+            usage.get("prompt_cache_hit_tokens"),
+            usage.get("cache_read_input_tokens"),
+        ),
         _first(
             details.get("cache_write_tokens"),
             details.get("cache_creation_tokens"),
