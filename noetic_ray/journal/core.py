@@ -375,6 +375,7 @@ class JournalCore:
             self._export.close(span_timeout)
         if self._writer is not None:
             self._writer.close()
+        self._values.close()
         if self._readers is not None:
             self._readers.shutdown()
         if self._store is not None:

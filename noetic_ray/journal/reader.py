@@ -97,7 +97,8 @@ class JournalReader(ABC):
 
     async def save(self, changes: Mapping[str, bytes | None]) -> None:
         """Write keys, or remove those given as None, all or nothing. Durable with a store."""
-        await self._ask("save", changes=dict(changes))
+        if changes:
+            await self._ask("save", changes=dict(changes))
 
     async def keys(self, prefix: str) -> list[str]:
         """The keys that begin with `prefix`, in order."""

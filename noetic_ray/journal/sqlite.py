@@ -1,4 +1,4 @@
-"""A store in one SQLite file: write-ahead log, append-only events, one writer."""
+"""A store in one SQLite file: write-ahead log, append-only events, values, one writer."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ _APPLICATION_ID = 0x6E6F6574
 _BUSY_SECONDS = 10.0
 
 _SUMMARY_LIST = ", ".join(f"'{name}'" for name in sorted(SUMMARY_TYPES))
+# Values may be large: with rowids the index that finds keys has none of them in it.
 _SCHEMA = f"""
 CREATE TABLE events (
     run_id TEXT NOT NULL,
@@ -53,7 +54,7 @@ CREATE TABLE ended_runs (
     tokens TEXT NOT NULL,
     cost REAL NOT NULL
 );
-CREATE TABLE layer_values (key TEXT PRIMARY KEY, value BLOB NOT NULL);
+CREATE TABLE layer_values (key TEXT NOT NULL PRIMARY KEY, value BLOB NOT NULL);
 PRAGMA application_id = {_APPLICATION_ID};
 PRAGMA user_version = {SCHEMA_VERSION};
 """
@@ -79,10 +80,10 @@ _FAILURES = {
 
 
 class SqliteStore:
-    """Events in the file at `path`, made when it does not exist.
+    """Events, and values beside them, in the file at `path`, made when it does not exist.
 
     Several processes may read while one writes. Raises ConfigError: `STORE_UNREADABLE`,
-    `STORE_SCHEMA_MISMATCH` (a newer version wrote it), `STORE_READ_ONLY`, `STORE_FULL`,
+    `STORE_SCHEMA_MISMATCH` (another version wrote it), `STORE_READ_ONLY`, `STORE_FULL`,
     `STORE_BUSY`, `STORE_CONFLICT`, `STORE_FAILED`, `STORE_CLOSED`.
     """
 
@@ -174,11 +175,12 @@ class SqliteStore:
         return sorted(runs, key=lambda run: (run.started_at or 0.0, run.id))
 
     def load_values(self, keys: Sequence[str]) -> dict[str, bytes]:
-        """The values of those keys, beside the events, that exist."""
+        """The values of those keys, beside the events, that exist, as they were at one time."""
+        query = "SELECT value FROM layer_values WHERE key = ?"
         found: dict[str, bytes] = {}
-        with self._cursor() as connection:
+        with self._cursor() as connection, connection:
+            connection.execute("BEGIN")
             for key in keys:
-                query = "SELECT value FROM layer_values WHERE key = ?"
                 row = connection.execute(query, (key,)).fetchone()
                 if row is not None:
                     found[key] = bytes(row[0])

@@ -1,4 +1,4 @@
-"""Where a journal keeps its events beyond the process, and the thread that writes them."""
+"""Where a journal keeps events and values beyond the process, and the thread that writes events."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Extent(NamedTuple):
 
 
 class Store(Protocol):
-    """A durable, append-only table of events. Blocking; any thread may call any method.
+    """A durable, append-only table of events, and one of values. Blocking; for any thread.
 
     Failures are ConfigErrors that say what to do.
     """
@@ -60,7 +60,7 @@ class Store(Protocol):
         ...
 
     def load_values(self, keys: Sequence[str]) -> dict[str, bytes]:
-        """The values of those keys, beside the events, that exist."""
+        """The values of those keys, beside the events, that exist, as they were at one time."""
         ...
 
     def save_values(self, changes: Mapping[str, bytes | None]) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
 from noetic_ray.journal.store import Store
@@ -17,11 +19,16 @@ class RunsJobs(Protocol):
 
 
 class ValueTable:
-    """In the store, or in memory without one. The store's work is done in threads."""
+    """In the store, or in memory without one. The store's work is done in threads.
+
+    Saves have one thread, so that they are done in the order they came, even those whose callers
+    left, and never keep readers waiting.
+    """
 
     def __init__(self, store: Store | None, in_thread: RunsJobs) -> None:
         self._store = store
         self._in_thread = in_thread
+        self._saving: ThreadPoolExecutor | None = None
         self._values: dict[str, bytes] = {}
 
     async def load(self, keys: Sequence[str]) -> dict[str, bytes]:
@@ -35,7 +42,10 @@ class ValueTable:
         """Write or remove keys, all or nothing; durable on return, with a store."""
         store = self._store
         if store is not None:
-            await self._in_thread(lambda: store.save_values(changes))
+            if self._saving is None:
+                self._saving = ThreadPoolExecutor(1, thread_name_prefix="noetic-values")
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(self._saving, store.save_values, dict(changes))
             return
         for key, value in changes.items():
             if value is None:
@@ -49,3 +59,8 @@ class ValueTable:
         if store is not None:
             return await self._in_thread(lambda: store.value_keys(prefix))
         return sorted(key for key in self._values if key.startswith(prefix))
+
+    def close(self) -> None:
+        """Finish what was asked for. Blocking; belongs before the store's own close."""
+        if self._saving is not None:
+            self._saving.shutdown()

@@ -7,16 +7,24 @@ from math import isfinite
 from typing import Any, Protocol
 from urllib.parse import quote
 
-from noetic_ray.canonical import from_json, to_json_bytes
+from noetic_ray.canonical import clean_text, from_json, to_json_bytes
 from noetic_ray.errors import ConfigError
 from noetic_ray.protocols import KeyValues
 
 ROOT = "layers/"
 STATE_KEY = "state"
 
+#: What JSON readers take, with room for what they find around it.
+_MAX_LEVELS = 180
+#: Numbers up to here have at most 4,300 digits, beyond which Python reads none.
+_MAX_BITS = 14_000
+
 
 class LayerStorage(Protocol):
-    """What a hook's `storage` offers. Values are JSON; keys are texts."""
+    """What a hook's `storage` offers. Values are JSON; keys are texts.
+
+    Under the key `state` stands the layer's saved state, when it has one.
+    """
 
     async def get(self, key: str, default: Any = None) -> Any:
         """The value of a key, or `default`."""
@@ -84,8 +92,12 @@ class ScopedStorage:
         return sorted(key[len(self._prefix) :] for key in found)
 
     def _full(self, key: str) -> str:
-        if not isinstance(key, str) or not key:
-            raise ConfigError("INVALID_LAYER_KEY", f"a storage key is {key!r}", "Give a text.")
+        if not isinstance(key, str) or not key or clean_text(key) is not key:
+            raise ConfigError(
+                "INVALID_LAYER_KEY",
+                f"a storage key is {key!r:.100}",
+                "Give a text that is not empty and that UTF-8 can hold.",
+            )
         return self._prefix + key
 
 
@@ -100,8 +112,8 @@ class Overlay:
         """The values of the keys that exist."""
         wanted = list(keys)
         found = await self._below.load([key for key in wanted if key not in self._own])
-        own = {key: value for key in wanted if (value := self._own.get(key)) is not None}
-        return {**found, **own}
+        mixed = {**found, **{key: self._own[key] for key in wanted if key in self._own}}
+        return {key: value for key, value in mixed.items() if value is not None}
 
     async def save(self, changes: Mapping[str, bytes | None]) -> None:
         """Keep the changes here."""
@@ -109,11 +121,9 @@ class Overlay:
 
     async def keys(self, prefix: str) -> list[str]:
         """The keys that begin with `prefix`."""
-        below = set(await self._below.keys(prefix))
-        for key, value in self._own.items():
-            if key.startswith(prefix):
-                below.discard(key) if value is None else below.add(key)
-        return sorted(below)
+        found = set(await self._below.keys(prefix)) - self._own.keys()
+        own = (key for key, value in self._own.items() if value is not None)
+        return sorted(found.union(key for key in own if key.startswith(prefix)))
 
 
 def plain_json(value: Any, what: str) -> bytes:
@@ -121,30 +131,47 @@ def plain_json(value: Any, what: str) -> bytes:
 
     Raises ConfigError `LAYER_VALUE_NOT_JSON`.
     """
-    odd = _odd_part(value)
-    if odd is not None:
+    fault = _fault(value, 0)
+    if fault is not None:
         raise ConfigError(
             "LAYER_VALUE_NOT_JSON",
-            f"{what} holds {odd[0]!r:.100}, a {type(odd[0]).__name__}, which JSON cannot hold",
+            f"{what} holds {fault}, which JSON cannot hold",
             "Use texts, finite numbers, booleans, None, lists and dicts with text keys; for a"
             " layer's state set state_type to its type.",
         )
     return to_json_bytes(value)
 
 
-def _odd_part(value: Any) -> tuple[Any] | None:
-    """The first part JSON cannot hold as it is, in a tuple of its own."""
+def _fault(value: Any, level: int) -> str | None:
+    """The first part that would not come back as it is, in words."""
     kind = type(value)
     if kind is dict:
-        for key, each in value.items():
-            if type(key) is not str:
-                return (key,)
-            odd = _odd_part(each)
-            if odd is not None:
-                return odd
-        return None
+        return _key_fault(value) or _inner_fault(value.values(), level)
     if kind is list or kind is tuple:
-        return next((odd for each in value if (odd := _odd_part(each)) is not None), None)
-    if value is None or kind in (str, int, bool) or (kind is float and isfinite(value)):
+        return _inner_fault(value, level)
+    if kind is str:
+        return None if clean_text(value) is value else "a text with half a surrogate pair"
+    if kind is int:
+        return None if value.bit_length() <= _MAX_BITS else "a number of thousands of digits"
+    if value is None or kind is bool or (kind is float and isfinite(value)):
         return None
-    return (value,)
+    return f"{value!r:.100}, a {kind.__name__}"
+
+
+def _key_fault(keys: Iterable[Any]) -> str | None:
+    for key in keys:
+        if type(key) is not str:
+            return f"the dict key {key!r:.100}, a {type(key).__name__}"
+        if clean_text(key) is not key:
+            return "a dict key with half a surrogate pair"
+    return None
+
+
+def _inner_fault(parts: Iterable[Any], level: int) -> str | None:
+    if level == _MAX_LEVELS:
+        return f"more than {_MAX_LEVELS} levels, or itself"
+    for each in parts:
+        fault = _fault(each, level + 1)
+        if fault is not None:
+            return fault
+    return None

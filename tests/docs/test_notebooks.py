@@ -31,6 +31,28 @@ EXPECTED = {
         "await": "'stars move'",
         "abort": "4 reached, 4 settled, 0 killed; cancelled",
     },
+    "02_context_layers": {
+        "compare": (
+            "without anchoring: 1% of 34,221 prompt tokens were cached\n"
+            "with anchoring: 89% of 35,903 prompt tokens were cached"
+        ),
+        "window": "WindowView(model='gpt-4.1-mini', tokens=..., bands=6, layers=3)",
+        "usage": (
+            "clock anchor pinned changed\n"
+            "instructions anchor pinned unchanged\n"
+            "scratchpad anchor pinned unchanged\n"
+            "epoch 0 age 30 None"
+        ),
+        "preview": (
+            "[('developer', 'It is 00:01.'),\n"
+            " ('developer', '<instructions>\\nFerries leave'),\n"
+            " ('user', 'And on Sundays?')]"
+        ),
+        "children": (
+            "{'each reader knew': [1, 1, 1],\n"
+            " 'the planner knows': {'seen': {'tides': 5, 'winds': 5, 'clouds': 6}}}"
+        ),
+    },
 }
 
 
