@@ -21,8 +21,8 @@ class RunsJobs(Protocol):
 class ValueTable:
     """In the store, or in memory without one. The store's work is done in threads.
 
-    Saves have one thread, so that they are done in the order they came, even those whose callers
-    left, and never keep readers waiting.
+    Saves have one thread: they are done in the order they came, also when somebody who waited for
+    one left, and readers do not wait behind them.
     """
 
     def __init__(self, store: Store | None, in_thread: RunsJobs) -> None:

@@ -17,6 +17,7 @@ from noetic_ray.errors import ConfigError, NoeticError
 from noetic_ray.items import item_from_json, user_message
 from noetic_ray.journal.sender import JournalSender
 from noetic_ray.journal.sqlite import SqliteStore
+from noetic_ray.protocols import KeyValues
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
 
@@ -230,6 +231,51 @@ async def test_committed_events_survive_a_killed_journal(start: Start, tmp_path:
     assert store.extent("r").last_seq == 2_000
     store.close()
     await sender.aclose()
+
+
+async def test_values_are_kept_beside_the_events(start: Start) -> None:
+    values: KeyValues = start()
+    large = bytes(range(256)) * 20_000
+    await values.save({"a/1": b"1", "a/2": large, "b": b""})
+    assert await values.load(key for key in ("a/2", "b", "unknown")) == {"a/2": large, "b": b""}
+    await values.save({"a/1": None, "b": b"2", "unknown": None})
+    assert await values.keys("a/") == ["a/2"]
+    assert await values.keys("") == ["a/2", "b"]
+    assert await values.load(["b"]) == {"b": b"2"}
+
+
+async def test_many_save_values_at_once(start: Start, tmp_path: Path) -> None:
+    client = start(store=str(tmp_path / "runs.db"))
+
+    async def save_and_load(name: str) -> None:
+        for n in range(3):
+            await client.save({name: b"%d" % n})
+            assert await client.load([name]) == {name: b"%d" % n}
+
+    async with asyncio.timeout(60):
+        await asyncio.gather(*(save_and_load(f"k{n}") for n in range(20)))
+    assert len(await client.keys("k")) == 20
+
+
+async def test_saved_values_survive_a_killed_journal(start: Start, tmp_path: Path) -> None:
+    where = str(tmp_path / "runs.db")
+    client = start(store=where)
+    await client.save({"a": b"1", "b": b"x" * 5_000_000})
+    ray.kill(client.handle)
+    async with asyncio.timeout(60):
+        with pytest.raises(NoeticError, match="does not answer"):
+            await client.save({"a": b"2"})
+    again = start(store=where)
+    assert await again.load(["a", "b"]) == {"a": b"1", "b": b"x" * 5_000_000}
+
+
+async def test_a_store_that_does_not_open_refuses_values_too(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("no database " * 100)
+    client = start(store=str(tmp_path / "notes.txt"))
+    with pytest.raises(ConfigError, match="STORE_UNREADABLE"):
+        await client.save({"a": b"1"})
+    with pytest.raises(ConfigError, match="STORE_UNREADABLE"):
+        await client.load(["a"])
 
 
 async def test_a_store_that_does_not_open_is_a_config_error(start: Start, tmp_path: Path) -> None:

@@ -48,10 +48,7 @@ EXPECTED = {
             " ('developer', '<instructions>\\nFerries leave'),\n"
             " ('user', 'And on Sundays?')]"
         ),
-        "children": (
-            "{'each reader knew': [1, 1, 1],\n"
-            " 'the planner knows': {'seen': {'tides': 5, 'winds': 5, 'clouds': 6}}}"
-        ),
+        "children": ("{'each reader knew': [1, 1, 1], 'all know': ['clouds', 'tides', 'winds']}"),
     },
 }
 

@@ -3,7 +3,8 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -238,6 +239,16 @@ def test_a_damaged_file(path: Path) -> None:
     assert _code(caught) == "STORE_UNREADABLE"
 
 
+def test_a_file_made_before_it_had_values(path: Path) -> None:
+    SqliteStore(path).close()
+    with closing(sqlite3.connect(path)) as earlier:
+        earlier.execute("DROP TABLE layer_values")
+        earlier.execute("PRAGMA user_version = 1")
+    with pytest.raises(ConfigError, match="version 1") as caught:
+        SqliteStore(path)
+    assert _code(caught) == "STORE_SCHEMA_MISMATCH"
+
+
 def _execute(store: SqliteStore, statement: str) -> None:
     assert store._writing is not None
     store._writing.execute(statement)
@@ -272,6 +283,119 @@ def test_a_locked_file(path: Path, store: SqliteStore) -> None:
     other.execute("ROLLBACK")
     other.close()
     store.write([_row(1)])
+
+
+# Values beside the events.
+
+
+def test_values_are_written_read_and_removed(store: SqliteStore) -> None:
+    store.save_values({"a": b"1", "b": b"\x00\xff", "c": b""})
+    assert store.load_values(["c", "b", "unknown"]) == {"b": b"\x00\xff", "c": b""}
+    store.save_values({"a": b"2", "b": None, "unknown": None})
+    assert store.load_values("abc") == {"a": b"2", "c": b""}
+    assert store.value_keys("") == ["a", "c"]
+    assert store.load_values([]) == {}
+    assert store.runs() == []
+
+
+def test_keys_with_a_prefix_come_from_the_index_alone(store: SqliteStore) -> None:
+    store.save_values({f"{a}/{n}": b"1" for a in "abc" for n in range(3)})
+    assert store.value_keys("b/") == ["b/0", "b/1", "b/2"]
+    assert store._reading is not None
+    plan = store._reading.execute(
+        "EXPLAIN QUERY PLAN SELECT key FROM layer_values WHERE key >= ? ORDER BY key", ("b/",)
+    ).fetchall()
+    assert [row[3].split(" USING ")[1].split(" INDEX ")[0] for row in plan] == ["COVERING"]
+
+
+def test_values_survive_a_writer_that_is_killed(path: Path) -> None:
+    code = (
+        "import os, sys; from noetic_ray.journal.sqlite import SqliteStore;"
+        "s = SqliteStore(sys.argv[1]); s.save_values({'a': b'1', 'b': b'x' * 5_000_000});"
+        "os.kill(os.getpid(), 9)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(path)], timeout=60, check=False)
+    assert done.returncode == -9
+    with closing(SqliteStore(path)) as store:
+        assert store.load_values("ab") == {"a": b"1", "b": b"x" * 5_000_000}
+
+
+def test_a_save_is_all_or_nothing_on_a_full_disk(store: SqliteStore) -> None:
+    store.save_values({"old": b"1"})
+    _execute(store, "PRAGMA max_page_count = 20")
+    changes = {"old": None, "a": b"1", "large": b"x" * 200_000}
+    with pytest.raises(ConfigError, match="full") as caught:
+        store.save_values(changes)
+    assert _code(caught) == "STORE_FULL"
+    assert store.load_values(changes) == {"old": b"1"}
+    _execute(store, "PRAGMA max_page_count = 100000")
+    store.save_values(changes)
+    assert store.value_keys("") == ["a", "large"]
+
+
+def test_values_and_a_read_only_disk(store: SqliteStore) -> None:
+    store.save_values({"a": b"1"})
+    _execute(store, "PRAGMA query_only = 1")
+    with pytest.raises(ConfigError, match="written") as caught:
+        store.save_values({"a": None})
+    assert _code(caught) == "STORE_READ_ONLY"
+    assert store.load_values("a") == {"a": b"1"}
+
+
+def test_values_of_a_damaged_file(path: Path) -> None:
+    with closing(SqliteStore(path)) as store:
+        store.save_values({f"k{n:04}": b"x" * 3_000 for n in range(200)})
+    with path.open("r+b") as file:
+        file.seek(8_192)
+        file.write(b"\xff" * 200_000)
+
+    def load() -> None:
+        with closing(SqliteStore(path)) as damaged:
+            damaged.load_values(f"k{n:04}" for n in range(200))
+
+    with pytest.raises(ConfigError) as caught:
+        load()
+    assert _code(caught) == "STORE_UNREADABLE"
+
+
+def test_values_and_a_locked_file(path: Path, store: SqliteStore) -> None:
+    _execute(store, "PRAGMA busy_timeout = 10")
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(ConfigError) as caught:
+            store.save_values({"a": b"1"})
+        assert _code(caught) == "STORE_BUSY"
+        assert store.load_values("a") == {}
+    store.save_values({"a": b"1"})
+    assert store.load_values("a") == {"a": b"1"}
+
+
+def test_values_of_a_closed_store(store: SqliteStore) -> None:
+    store.close()
+    uses: list[Callable[[], object]] = [
+        lambda: store.load_values("a"),
+        lambda: store.save_values({"a": b"1"}),
+        lambda: store.value_keys(""),
+    ]
+    for use in uses:
+        with pytest.raises(ConfigError) as caught:
+            use()
+        assert _code(caught) == "STORE_CLOSED"
+
+
+def test_a_load_sees_all_of_a_save_or_nothing_of_it(path: Path, store: SqliteStore) -> None:
+    names = [f"k{n}" for n in range(50)]
+    seen: set[frozenset[bytes]] = set()
+    store.save_values(dict.fromkeys(names, b"0"))
+    with closing(SqliteStore(path)) as other, ThreadPoolExecutor(1) as pool:
+        saving = pool.submit(
+            lambda: [store.save_values(dict.fromkeys(names, b"%d" % n)) for n in range(1, 100)]
+        )
+        while not saving.done():
+            seen.add(frozenset(other.load_values(names).values()))
+        saving.result()
+        assert all(len(values) == 1 for values in seen)
+        assert other.load_values(names) == dict.fromkeys(names, b"99")
 
 
 def test_store_names_are_paths_or_urls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

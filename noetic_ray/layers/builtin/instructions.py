@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from noetic_ray.errors import ConfigError
 from noetic_ray.layers import slots
-from noetic_ray.layers.base import BudgetWish, ContextLayer, PlacementWish, Scope
+from noetic_ray.layers.base import BudgetWish, ContextLayer, PlacementWish, Scope, check_layer
 from noetic_ray.layers.builtin.rendering import tagged
 from noetic_ray.layers.hooks import InitParams, RecallParams, SpawnParams, SpawnSeed
 from noetic_ray.layers.provides import layer_data
@@ -29,12 +29,12 @@ class Instructions(ContextLayer[Any]):
         id: str = "instructions",
         slot: float = slots.INSTRUCTIONS,
         scope: Scope = "resource",
-        budget: BudgetWish = None,
+        budget: BudgetWish = "auto",
         placement: PlacementWish = "anchor",
     ) -> None:
         if callable(source):
             check_callback(f"the source of layer {id!r}", source, "ctx")
-        elif not isinstance(source, str | Path):
+        elif not isinstance(source, str | Path) or source == "" or str(source).isspace():
             raise ConfigError(
                 "INVALID_LAYER",
                 f"the source of layer {id!r} is {source!r}",
@@ -45,8 +45,10 @@ class Instructions(ContextLayer[Any]):
         self.scope = scope
         self.budget = budget
         self.placement = placement
-        self.source = source
+        # Where the run starts may not be where this process stands.
+        self.source = source.absolute() if isinstance(source, Path) else source
         self.provides = {"text": layer_data(_text)}
+        check_layer(self)
 
     async def init(self, params: InitParams) -> str:
         """Read it once. Raises ConfigError `INSTRUCTIONS_UNREADABLE`."""
@@ -68,7 +70,7 @@ class Instructions(ContextLayer[Any]):
 
     async def recall(self, params: RecallParams) -> str | None:
         """The text in a tag, which is there to the end also when the text is cut."""
-        return tagged("instructions", params.state, params.budget) if params.state else None
+        return tagged("instructions", params.state, params.budget or None) if params.state else None
 
     async def on_spawn(self, params: SpawnParams) -> SpawnSeed:
         """Children are told the same, without reading it again."""
@@ -81,13 +83,13 @@ def instructions(
     id: str = "instructions",
     slot: float = slots.INSTRUCTIONS,
     scope: Scope = "resource",
-    budget: BudgetWish = None,
+    budget: BudgetWish = "auto",
     placement: PlacementWish = "anchor",
 ) -> Instructions:
     """Standing instructions, read once per context tree and shown before the history.
 
     `source` is a text, a `pathlib.Path` to a file in UTF-8, or a function of the context that
-    returns the text. Over `budget` (tokens) the text is cut.
+    returns the text. Over `budget` (tokens) the text is cut; 0 and None are no limit.
 
     Example: `nr.layers.instructions(Path("AGENTS.md"), budget=2_000)`.
     """

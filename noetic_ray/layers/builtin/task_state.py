@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from typing import Any
 
@@ -10,8 +10,8 @@ from pydantic import BaseModel
 
 from noetic_ray.errors import ConfigError
 from noetic_ray.layers import slots
-from noetic_ray.layers.base import BudgetWish, ContextLayer, Scope
-from noetic_ray.layers.builtin.merging import take_changes
+from noetic_ray.layers.base import BudgetWish, ContextLayer, Scope, check_layer
+from noetic_ray.layers.builtin.merging import plain, same, take_changes
 from noetic_ray.layers.builtin.rendering import as_json, tagged_lines
 from noetic_ray.layers.hooks import (
     InitParams,
@@ -23,12 +23,6 @@ from noetic_ray.layers.hooks import (
     SpawnSeed,
 )
 from noetic_ray.layers.provides import layer_data, layer_function
-
-
-class Namespace(BaseModel):
-    """Which namespace."""
-
-    namespace: str
 
 
 class Values(BaseModel):
@@ -68,6 +62,7 @@ class TaskState(ContextLayer[Any]):
             "set": layer_function(self._set, description="Set values in a namespace."),
             "remove": layer_function(self._remove, description="Remove keys of a namespace."),
         }
+        check_layer(self)
 
     async def init(self, params: InitParams) -> dict[str, Any]:
         """Nothing is known yet."""
@@ -80,28 +75,33 @@ class TaskState(ContextLayer[Any]):
         return tagged_lines("task_state", lines, params.budget) or None
 
     async def on_spawn(self, params: SpawnParams) -> SpawnSeed:
-        """A child has a copy."""
+        """A child has a copy, or with scope "execution" a state of its own from the start."""
+        if self.scope == "execution":
+            return SpawnSeed({"spaces": {}})
         spaces = _spaces(params.parent_state)
-        return SpawnSeed({"spaces": deepcopy(spaces), "seed": deepcopy(spaces)})
+        return SpawnSeed({"spaces": spaces, "seed": spaces})
 
     async def on_return(self, params: ReturnParams) -> Merge | None:
         """A child's changes, key by key; what it added to lists is added."""
         child = params.child_state or {}
+        if self.scope == "execution":
+            return None
         ours = _spaces(params.parent_state)
         merged = take_changes(ours, child.get("seed", {}), _spaces(child), add_lists=True)
-        if merged == ours:
+        if same(merged, ours):
             return None
         return Merge(state={**(params.parent_state or {}), "spaces": merged})
 
-    def _get(self, args: Namespace, state: Any, ctx: Any) -> dict[str, Any]:
-        self._check(args.namespace)
-        return deepcopy(_spaces(state).get(args.namespace, {}))
+    def _get(self, namespace: str, state: Any, ctx: Any) -> dict[str, Any]:
+        self._check(namespace)
+        return deepcopy(_spaces(state).get(namespace, {}))
 
     def _set(self, args: Values, state: Any, ctx: Any) -> Provided:
         self._check(args.namespace)
         spaces = _spaces(state)
-        space = {**spaces.get(args.namespace, {}), **deepcopy(args.values)}
-        return Provided(space, {**(state or {}), "spaces": {**spaces, args.namespace: space}})
+        space = {**spaces.get(args.namespace, {}), **plain(args.values)}
+        state = {**(state or {}), "spaces": {**spaces, args.namespace: space}}
+        return Provided(deepcopy(space), state)
 
     def _remove(self, args: Keys, state: Any, ctx: Any) -> Provided:
         self._check(args.namespace)
@@ -113,7 +113,7 @@ class TaskState(ContextLayer[Any]):
             spaces[args.namespace] = space
         else:
             space = {}
-        return Provided(space, {**(state or {}), "spaces": spaces})
+        return Provided(deepcopy(space), {**(state or {}), "spaces": spaces})
 
     def _check(self, namespace: str) -> None:
         if self.namespaces is not None and namespace not in self.namespaces:
@@ -132,8 +132,9 @@ def task_state(
     """Facts about a task: `set(namespace, values)`, `get(namespace)`, `remove(namespace, keys)`.
 
     `snapshot` is a copy of all of it. `namespaces` allows only those. Children have copies, and
-    what successful ones changed is merged key by key: what they added to a list is added, a value
-    several changed is the last one's.
+    what successful ones changed is merged key by key: what they added to a list is added once, a
+    value several changed is the last one's, and what one removed is gone unless it was changed
+    meanwhile. With scope "execution" each context has a state of its own. `budget` is in tokens.
 
     Example: `await ctx.context["task_state"].set(namespace="plan", values={"done": ["a"]})`.
     """
@@ -141,8 +142,12 @@ def task_state(
 
 
 def _checked_names(id: str, names: Iterable[str]) -> list[str]:
-    kept = list(names)
-    if isinstance(names, str) or not kept or not all(isinstance(n, str) and n for n in kept):
+    kept = list(names) if isinstance(names, Iterable) else []
+    if (
+        isinstance(names, str | Mapping)
+        or not kept
+        or not all(isinstance(n, str) and n for n in kept)
+    ):
         raise ConfigError(
             "INVALID_LAYER",
             f"the namespaces of layer {id!r} are {names!r}",

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 from noetic_ray.errors import ConfigError
 from noetic_ray.layers import slots
-from noetic_ray.layers.base import ContextLayer
+from noetic_ray.layers.base import ContextLayer, check_layer
 from noetic_ray.layers.hooks import RecallParams
 from noetic_ray.layers.provides import layer_data
 from noetic_ray.signatures import check_callback
@@ -60,6 +60,7 @@ class Temporal(ContextLayer[Any]):
         self.granularity = granularity
         self.clock = clock
         self.provides = {"now": layer_data(self._now)}
+        check_layer(self)
 
     async def recall(self, params: RecallParams) -> str:
         """One line: weekday, date and time."""
@@ -67,7 +68,8 @@ class Temporal(ContextLayer[Any]):
 
     def _now(self, state: Any = None) -> str:
         zone = ZoneInfo(self.tz)
-        now = datetime.now(zone) if self.clock is None else self.clock().astimezone(zone)
+        now = datetime.now(zone) if self.clock is None else self.clock()
+        now = now.replace(tzinfo=zone) if now.tzinfo is None else now.astimezone(zone)
         now = now.replace(**_ZEROED[self.granularity])  # type: ignore[arg-type]
         if self.granularity == "day":
             return f"{now:%A} {now.date().isoformat()} ({self.tz})"
@@ -84,7 +86,8 @@ def temporal(
 ) -> Temporal:
     """Tell the model the time in a time zone, cut down to `granularity`.
 
-    The coarser it is the less often it changes. `clock` replaces the real one, for tests.
+    The coarser it is the less often it changes. `clock` replaces the real one, for tests; a
+    time without a zone is taken to be in `tz`.
     `ctx.context["temporal"].now` is the same text.
 
     Example: `nr.layers.temporal("Europe/Oslo", granularity="hour")`.

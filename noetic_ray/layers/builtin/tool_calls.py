@@ -8,7 +8,7 @@ from typing import Any
 from noetic_ray.errors import ConfigError
 from noetic_ray.items import FunctionCallItem, FunctionCallOutputItem, Item
 from noetic_ray.layers import slots
-from noetic_ray.layers.base import BudgetWish, ContextLayer
+from noetic_ray.layers.base import BudgetWish, ContextLayer, Scope, check_layer
 from noetic_ray.layers.builtin.rendering import clipped, tagged_lines
 from noetic_ray.layers.hooks import RecallParams, StoreParams, Update
 from noetic_ray.layers.provides import layer_data
@@ -17,9 +17,7 @@ ARGUMENTS, OUTPUT = 120, 160
 
 
 class ToolCalls(ContextLayer[Any]):
-    """State: a list of calls, oldest first."""
-
-    scope = "execution"
+    """State: {"calls": [a dict each, oldest first], "count": how many there were}."""
 
     def __init__(
         self,
@@ -27,6 +25,7 @@ class ToolCalls(ContextLayer[Any]):
         *,
         id: str = "tool_calls",
         slot: float = slots.TOOL_CALLS,
+        scope: Scope = "execution",
         budget: BudgetWish = None,
     ) -> None:
         if not isinstance(max_calls, int) or isinstance(max_calls, bool) or max_calls < 1:
@@ -37,26 +36,28 @@ class ToolCalls(ContextLayer[Any]):
             )
         self.id = id
         self.slot = slot
+        self.scope = scope
         self.budget = budget
         self.max_calls = max_calls
         self.provides = {"calls": layer_data(_calls), "count": layer_data(_count)}
+        check_layer(self)
 
     async def recall(self, params: RecallParams) -> str | None:
         """One line a call, the newest first."""
         lines = (
-            f"- {call['tool']}({call['arguments']}) {call['outcome']}: {call['output']}"
+            f"- {call['name']}({call['arguments']}) {call['outcome']}: {call['output']}"
             for call in reversed(_calls(params.state))
         )
         return tagged_lines("tool_calls", lines, params.budget) or None
 
     async def store(self, params: StoreParams) -> Update | None:
         """Write down the calls of the step."""
-        made = _made(params.new_items)
-        if not made:
+        calls = _calls(params.state)
+        made = _written(calls, params.new_items)
+        if made is None:
             return None
-        count = _count(params.state) + len(made)
-        calls = [*_calls(params.state), *made][-self.max_calls :]
-        return Update({"calls": calls, "count": count})
+        count = _count(params.state) + made
+        return Update({"calls": calls[-self.max_calls :], "count": count})
 
 
 def tool_calls(
@@ -64,38 +65,51 @@ def tool_calls(
     *,
     id: str = "tool_calls",
     slot: float = slots.TOOL_CALLS,
+    scope: Scope = "execution",
     budget: BudgetWish = None,
 ) -> ToolCalls:
     """Show the last `max_calls` tool calls of this context: arguments, outcome, output, clipped.
 
-    `calls` are those, oldest first, as dicts (`tool`, `arguments`, `outcome` ok or failed,
-    `output`); `count` is how many there were in all. For agents whose history is cut short.
+    `calls` are those, oldest first, as dicts of texts: `call_id`, `name`, `arguments`, `outcome`
+    (ok, failed, or pending before there is an output) and `output`; `count` is how many there were
+    in all. For agents whose history is cut short.
 
     Example: `Harness(..., layers=[nr.layers.history(10), nr.layers.tool_calls()])`.
     """
-    return ToolCalls(max_calls, id=id, slot=slot, budget=budget)
+    return ToolCalls(max_calls, id=id, slot=slot, scope=scope, budget=budget)
 
 
 def _calls(state: Any) -> list[dict[str, str]]:
-    return list(state["calls"]) if state else []
+    return [dict(call) for call in state["calls"]] if state else []
 
 
 def _count(state: Any) -> int:
     return int(state["count"]) if state else 0
 
 
-def _made(items: Sequence[Item]) -> list[dict[str, str]]:
-    outputs = {item.call_id: item for item in items if isinstance(item, FunctionCallOutputItem)}
-    made = []
+def _written(calls: list[dict[str, str]], items: Sequence[Item]) -> int | None:
+    """Add calls and outputs to the list; how many calls are new, None when nothing happened."""
+    pending = {call["call_id"]: call for call in calls if call["outcome"] == "pending"}
+    made, ended = 0, 0
     for item in items:
-        if isinstance(item, FunctionCallItem) and item.call_id in outputs:
-            output = outputs[item.call_id]
-            made.append(
-                {
-                    "tool": item.name,
-                    "arguments": clipped(item.arguments, ARGUMENTS),
-                    "outcome": "ok" if output.status == "completed" else "failed",
-                    "output": clipped(output.output, OUTPUT),
-                }
-            )
-    return made
+        if isinstance(item, FunctionCallItem):
+            call = _call(item)
+            calls.append(call)
+            pending[item.call_id] = call
+            made += 1
+        elif isinstance(item, FunctionCallOutputItem) and item.call_id in pending:
+            call = pending.pop(item.call_id)
+            call["outcome"] = "ok" if item.status == "completed" else "failed"
+            call["output"] = clipped(item.output, OUTPUT)
+            ended += 1
+    return made if made or ended else None
+
+
+def _call(item: FunctionCallItem) -> dict[str, str]:
+    return {
+        "call_id": item.call_id,
+        "name": item.name,
+        "arguments": clipped(item.arguments, ARGUMENTS),
+        "outcome": "pending",
+        "output": "",
+    }

@@ -6,7 +6,7 @@ import pickle
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
@@ -57,7 +57,7 @@ async def test_a_schema_is_kept() -> None:
         await pad.call("update", days="many")
     assert pad.data("snapshot") == {"city": "Oslo", "days": 3}
     await pad.call("replace", city="Rome", days=1)
-    assert pad.data("snapshot") == {"city": "Rome", "days": 1, "stops": []}
+    assert pad.data("snapshot") == {"city": "Rome", "days": 1}
 
 
 def test_its_tools_have_schemas_a_model_can_fill() -> None:
@@ -133,12 +133,14 @@ plain = st.recursive(
 dicts = st.dictionaries(st.text("abcd", min_size=1, max_size=2), plain, max_size=4)
 
 
+@settings(deadline=None)
 @given(dicts, dicts)
 def test_merging_twice_is_merging_once(base: Any, update: Any) -> None:
     once = deep_merge(base, update)
     assert deep_merge(once, update) == once
 
 
+@settings(deadline=None)
 @given(dicts, dicts)
 def test_disjoint_updates_may_come_in_any_order(base: Any, more: Any) -> None:
     one = {f"x{key}": value for key, value in base.items()}
@@ -146,11 +148,13 @@ def test_disjoint_updates_may_come_in_any_order(base: Any, more: Any) -> None:
     assert deep_merge(deep_merge({}, one), two) == deep_merge(deep_merge({}, two), one)
 
 
+@settings(deadline=None)
 @given(dicts, dicts)
 def test_what_nobody_else_changed_comes_back_whole(seed: Any, theirs: Any) -> None:
     assert take_changes(seed, seed, theirs) == theirs
 
 
+@settings(deadline=None)
 @given(dicts, dicts)
 def test_a_child_that_changed_nothing_changes_nothing(ours: Any, seed: Any) -> None:
     assert take_changes(ours, seed, seed) == ours

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import noetic_ray as nr
@@ -93,6 +93,7 @@ def pair(n: int) -> list[Any]:
     return [call, nr.FunctionCallOutputItem(call_id=f"c{n}", output="o")]
 
 
+@settings(deadline=None)
 @given(st.lists(st.sampled_from(["user", "assistant", "pair"]), max_size=60), st.integers(2, 12))
 async def test_no_call_is_without_its_output(kinds: list[str], max_items: int) -> None:
     items: list[Any] = []
@@ -182,4 +183,4 @@ async def test_the_last_tool_calls_are_shown_newest_first() -> None:
         "<tool_calls>\n- read({}) failed: no such file\n- t({}) ok: o\n</tool_calls>"
     )
     assert layer.data("count") == 3
-    assert [call["tool"] for call in layer.data("calls")] == ["t", "read"]
+    assert [call["name"] for call in layer.data("calls")] == ["t", "read"]
