@@ -45,7 +45,7 @@ class ValueTable:
             if self._saving is None:
                 self._saving = ThreadPoolExecutor(1, thread_name_prefix="noetic-values")
             loop = asyncio.get_running_loop()
-            await loop.run_in_executor(self._saving, store.save_values, dict(changes))
+            await loop.run_in_executor(self._saving, store.save_values, changes)
             return
         for key, value in changes.items():
             if value is None:

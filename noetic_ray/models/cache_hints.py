@@ -12,7 +12,11 @@ from noetic_ray.models.openai import OpenAI, is_host
 Hint: TypeAlias = Literal["mark", "key"] | None
 #: These cache by themselves; a key brings a conversation's requests to the same cache.
 _BY_THEMSELVES = ("api.openai.com", "openai.azure.com")
-_NAMES = re.compile(r"cache_control|prompt_cache_key")
+_REFUSALS = re.compile(
+    r"cache_control|prompt_cache_key"
+    # A text with a mark is a list of parts, which some servers do not take.
+    r"|(?:expected|must be|should be) a(?: valid)? string"
+)
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.:-]")
 _MAX_KEY = 64
 MARK = {"type": "ephemeral"}
@@ -29,8 +33,8 @@ def hint_of(provider: OpenAI) -> Hint:
 
 
 def is_refusal(failure: AttemptFailed) -> bool:
-    """Whether a server took offence at the hint."""
-    return failure.status in (400, 422) and _NAMES.search(failure.detail) is not None
+    """Whether a server took offence at the hint, or at the form it gives a text."""
+    return failure.status in (400, 422) and _REFUSALS.search(failure.body) is not None
 
 
 def key_of(name: str) -> str:
@@ -39,7 +43,7 @@ def key_of(name: str) -> str:
 
 
 def marked(content: Any, kind: str) -> Any:
-    """Content with the mark on its last text; as it was where there is none.
+    """Content with the mark on its last text; the same object where there is none.
 
     `kind` is what the API calls a part that is a text.
     """
@@ -48,7 +52,7 @@ def marked(content: Any, kind: str) -> Any:
     if not isinstance(content, list):
         return content
     for place in range(len(content) - 1, -1, -1):
-        if content[place].get("type") == kind:
+        if content[place].get("type") == kind and content[place]["text"]:
             part = {**content[place], "cache_control": MARK}
             return [*content[:place], part, *content[place + 1 :]]
     return content

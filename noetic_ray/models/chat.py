@@ -126,8 +126,10 @@ class _Transcript:
     def mark(self) -> None:
         """Say that nothing up to the last message changes from request to request."""
         for turn, _ in reversed(self._turns):
-            if turn["role"] != "assistant" and turn["content"]:
-                turn["content"] = marked(turn["content"], "text")
+            content = turn["content"]
+            if turn["role"] != "assistant":
+                turn["content"] = marked(content, "text")
+            if turn["content"] is not content:
                 return
 
     def say(self, role: str, content: Any) -> None:

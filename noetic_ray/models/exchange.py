@@ -54,6 +54,7 @@ class Exchange:
     async def round(self, request: ModelRequest, events: ModelEvents) -> ModelReply:
         """Run one round."""
         hint = self._hint if request.cache_boundary is not None else None
+        refused = False
         body = self._wire.body(request, hint)
         attempt = 1
         while True:
@@ -61,12 +62,15 @@ class Exchange:
             try:
                 reply = await self._attempt(body, reader)
             except AttemptFailed as failure:
-                if hint is not None and self._may_drop_hint(failure):
-                    hint = self._hint = None
+                if hint is not None and not refused and self._may_drop_hint(failure):
+                    refused = True
                     body = self._wire.body(request)
                     continue
                 delay, error = self._judge(failure, attempt, reader.partial)
             else:
+                if refused:
+                    # The request passed without the hint, so it was the hint that was wrong.
+                    self._hint = None
                 reply.cost = await self._cost(request, reply, reader)
                 return reply
             if delay is None:

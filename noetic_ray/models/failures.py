@@ -27,7 +27,10 @@ _USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
 
 
 class AttemptFailed(Exception):
-    """One attempt came to nothing. `status` is None when there was no response."""
+    """One attempt came to nothing. `status` is None when there was no response.
+
+    `body` is all that a server said along with an HTTP status other than success.
+    """
 
     def __init__(
         self,
@@ -37,9 +40,11 @@ class AttemptFailed(Exception):
         retryable: bool = True,
         rate_limited: bool = False,
         wait: float | None = None,
+        body: str = "",
     ) -> None:
         super().__init__(detail)
         self.detail = detail
+        self.body = body
         self.status = status
         self.retryable = retryable
         self.rate_limited = rate_limited
@@ -78,6 +83,7 @@ def from_status(status: int, body: bytes, wait: float | None) -> AttemptFailed:
         retryable=retried_status(status),
         rate_limited=status == 429,
         wait=wait,
+        body=body.decode("utf-8", "replace"),
     )
 
 

@@ -73,7 +73,7 @@ class OpenAI:
             raise _wrong("api", api, "responses, chat or None")
         if isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 1:
             raise _wrong("attempts", attempts, "a whole number from 1")
-        if cache_control not in (True, False, "auto"):
+        if not isinstance(cache_control, bool) and cache_control != "auto":
             raise _wrong("cache_control", cache_control, 'True, False or "auto"')
         self._set(
             base_url=url,

@@ -126,9 +126,11 @@ def _input(request: ModelRequest, stop: int | None) -> list[Json]:
 
 def _mark(input: list[Json]) -> None:
     for wire in reversed(input):
-        if wire["type"] == "message" and wire["role"] != "assistant":
-            wire["content"] = marked(wire["content"], "input_text")
-            return
+        content = wire.get("content")
+        if wire.get("type") == "message" and wire.get("role") != "assistant":
+            wire["content"] = marked(content, "input_text")
+            if wire["content"] is not content:
+                return
 
 
 def _put_text(body: Json, settings: Json, request: ModelRequest) -> None:

@@ -22,6 +22,9 @@ FILTERED = "The provider's content filter stopped this answer."
 TRUNCATED = "The answer was cut off by the output token limit ({})."
 _MAX_TOKENS = ("max_output_tokens", "max_completion_tokens", "max_tokens")
 _NEED_TOOLS = ("tool_choice", "parallel_tool_calls")
+#: What servers call the tokens read from their cache and those written to it.
+_READ = ("cached_tokens", "prompt_cache_hit_tokens", "cache_read_input_tokens")
+_WRITTEN = ("cache_write_tokens", "cache_creation_tokens", "cache_creation_input_tokens")
 
 
 class ReplyReader(Protocol):
@@ -154,27 +157,15 @@ def round_usage(
     given, made = count(usage.get(input_key)), count(usage.get(output_key))
     if given is None and made is None:
         return None
-    key = input_key.replace("tokens", "tokens_details")
-    details = usage.get(key)
-    details = details if isinstance(details, Mapping) else {}
-    return RoundUsage(
-        given or 0,
-        made or 0,
-        _first(
-            details.get("cached_tokens"),
-            usage.get("prompt_cache_hit_tokens"),
-            usage.get("cache_read_input_tokens"),
-        ),
-        _first(
-            details.get("cache_write_tokens"),
-            details.get("cache_creation_tokens"),
-            usage.get("cache_creation_input_tokens"),
-        ),
-    )
+    details = usage.get(input_key.replace("tokens", "tokens_details"))
+    places = (details if isinstance(details, Mapping) else {}, usage)
+    return RoundUsage(given or 0, made or 0, _first(places, _READ), _first(places, _WRITTEN))
 
 
-def _first(*values: Any) -> int | None:
-    return next((n for n in map(count, values) if n is not None), None)
+def _first(places: Iterable[Mapping[str, Any]], names: Sequence[str]) -> int | None:
+    """The first count under one of these names; those of a later place come after."""
+    counts = (count(place.get(name)) for place in places for name in names)
+    return next((n for n in counts if n is not None), None)
 
 
 class CallIds:

@@ -323,11 +323,11 @@ def test_values_survive_a_writer_that_is_killed(path: Path) -> None:
 def test_a_save_is_all_or_nothing_on_a_full_disk(store: SqliteStore) -> None:
     store.save_values({"old": b"1"})
     _execute(store, "PRAGMA max_page_count = 20")
-    changes = {"old": None, "a": b"1", "large": b"x" * 200_000}
+    changes: dict[str, bytes | None] = {"old": None, "a": b"1", "large": b"x" * 200_000}
     with pytest.raises(ConfigError, match="full") as caught:
         store.save_values(changes)
     assert _code(caught) == "STORE_FULL"
-    assert store.load_values(changes) == {"old": b"1"}
+    assert store.load_values(list(changes)) == {"old": b"1"}
     _execute(store, "PRAGMA max_page_count = 100000")
     store.save_values(changes)
     assert store.value_keys("") == ["a", "large"]
@@ -351,7 +351,7 @@ def test_values_of_a_damaged_file(path: Path) -> None:
 
     def load() -> None:
         with closing(SqliteStore(path)) as damaged:
-            damaged.load_values(f"k{n:04}" for n in range(200))
+            damaged.load_values([f"k{n:04}" for n in range(200)])
 
     with pytest.raises(ConfigError) as caught:
         load()
@@ -387,10 +387,13 @@ def test_a_load_sees_all_of_a_save_or_nothing_of_it(path: Path, store: SqliteSto
     names = [f"k{n}" for n in range(50)]
     seen: set[frozenset[bytes]] = set()
     store.save_values(dict.fromkeys(names, b"0"))
+
+    def save_often() -> None:
+        for n in range(1, 100):
+            store.save_values(dict.fromkeys(names, b"%d" % n))
+
     with closing(SqliteStore(path)) as other, ThreadPoolExecutor(1) as pool:
-        saving = pool.submit(
-            lambda: [store.save_values(dict.fromkeys(names, b"%d" % n)) for n in range(1, 100)]
-        )
+        saving = pool.submit(save_often)
         while not saving.done():
             seen.add(frozenset(other.load_values(names).values()))
         saving.result()

@@ -247,12 +247,12 @@ async def test_who_hears_of_an_error_may_put_again(table: Table, owner: Owner) -
     table.failures = [RuntimeError("gone")]
 
     def put_again(key: str, error: Exception) -> None:
-        writer.put(key, b"second")
+        again.put(key, b"second")
 
-    writer = StateWriter(table, put_again, owner.spawn)
-    writer.put("a", b"first")
-    await _flush(writer)
-    await _flush(writer)
+    again = StateWriter(table, put_again, owner.spawn)
+    again.put("a", b"first")
+    await _flush(again)
+    await _flush(again)
     assert table.values == {"a": b"second"}
     assert table.most_in_flight == 1
 
@@ -317,6 +317,7 @@ async def test_a_task_cancelled_under_a_flush_is_followed_by_another(
     assert len(owner.tasks) == 2
 
 
+@pytest.mark.filterwarnings("error")
 async def test_an_owner_that_takes_no_more_tasks_is_heard_of_and_nothing_is_lost(
     table: Table, owner: Owner
 ) -> None:

@@ -159,6 +159,20 @@ async def test_a_server_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) 
     assert error.retryable
 
 
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("host", ["127.0.0.1:{port}", "nowhere.invalid"])
+async def test_who_cannot_reach_a_server_is_told_what_to_check(host: str) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://{host.format(port=taken.getsockname()[1])}/v1"
+        with pytest.raises(ModelFailed) as caught:
+            await OpenAI(base_url=url, attempts=2).generate(request(), Heard())
+    said = str(caught.value)
+    assert caught.value.attempts == 2
+    assert all(word in said for word in (url, "base_url", "network", "proxy"))
+    assert "later" not in said
+
+
 async def test_a_connection_that_is_never_accepted_is_given_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -6,18 +6,26 @@ import asyncio
 import base64
 import math
 import re
+import unicodedata
 from array import array
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from hashlib import blake2b
 from inspect import isawaitable
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any
 
 from noetic_ray.signatures import is_async
+from noetic_ray.until import Embed
 
-Embed: TypeAlias = Callable[[str], "Sequence[float] | Awaitable[Sequence[float]]"]
+__all__ = ["DIMENSIONS", "Embed", "embedded", "hashed_words", "packed", "unpacked"]
+
 DIMENSIONS = 256
-_WORD = re.compile(r"\w+")
+#: Thai to Khmer, kana, Han: written without spaces between words.
+_UNSPACED = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
+    "\U00020000-\U0003ffff"
+)
+_WORD = re.compile(rf"([{_UNSPACED}]+)|[^\W{_UNSPACED}]+")
 _LEVELS = 127
 
 
@@ -25,16 +33,27 @@ def hashed_words(text: str) -> list[float]:
     """256 numbers: words, pairs of words and parts of words, hashed; of length 1.
 
     The same in every process. Texts that share words and stems point the same way; what is meant
-    with other words is not found.
+    with other words is not found. Scripts without spaces are taken by two characters at a time. A
+    text without words is all zeros, which is like nothing.
     """
     vector = [0.0] * DIMENSIONS
-    words = _WORD.findall(text.casefold())
+    words = _words(unicodedata.normalize("NFKC", text).casefold())
     for feature, weight in _features(words):
-        digest = int.from_bytes(blake2b(feature.encode(), digest_size=4).digest())
+        digest = int.from_bytes(
+            blake2b(feature.encode("utf-8", "surrogatepass"), digest_size=4).digest()
+        )
         sign = 1.0 if digest & 1 else -1.0
         vector[(digest >> 1) % DIMENSIONS] += sign * weight
     length = math.hypot(*vector)
     return [each / length for each in vector] if length else vector
+
+
+def _words(text: str) -> list[str]:
+    words: list[str] = []
+    for found in _WORD.finditer(text):
+        word, run = found[0], found[1]
+        words += map("".join, pairwise(run)) if run and len(run) > 1 else (word,)
+    return words
 
 
 def _features(words: Sequence[str]) -> list[tuple[str, float]]:
@@ -57,7 +76,12 @@ async def embedded(embed: Embed | None, text: str) -> list[float]:
         given = await asyncio.to_thread(embed, text)
         if isawaitable(given):
             given = await given
-    vector = [float(number) for number in given]
+    if isinstance(given, str | bytes):
+        raise ValueError(f"embed gave {given!r:.100}, not numbers")
+    try:
+        vector = [float(number) for number in given]
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"embed gave {given!r:.100}, not numbers") from None
     if not vector or not all(map(math.isfinite, vector)):
         raise ValueError("embed gave an empty vector, or one with numbers that are not finite")
     return vector

@@ -8,19 +8,38 @@ from collections.abc import Awaitable, Callable, Sequence
 from inspect import isawaitable
 from typing import Any, TypeAlias
 
+from pydantic import BaseModel, Field
+
 from noetic_ray.items import FunctionCallItem, Item, MessageItem, item_text, last_assistant_text
 from noetic_ray.layers import slots
-from noetic_ray.layers.base import BudgetWish, ContextLayer, Scope
+from noetic_ray.layers.base import BudgetWish, ContextLayer, Scope, check_layer
 from noetic_ray.layers.builtin.embedding import Embed
 from noetic_ray.layers.builtin.recollection import Recollection
 from noetic_ray.layers.builtin.rendering import clipped, tagged_lines
-from noetic_ray.layers.builtin.semantic_recall import Search, check_counts, check_embed
+from noetic_ray.layers.builtin.semantic_recall import (
+    Search,
+    check_counts,
+    check_embed,
+    check_score,
+)
 from noetic_ray.layers.hooks import CompleteParams, InitParams, RecallParams
 from noetic_ray.layers.provides import layer_data, layer_function
 from noetic_ray.signatures import check_callback, is_async
 
 Summarize: TypeAlias = "Callable[[CompleteParams], str | Awaitable[str]]"
 INPUT, ANSWER = 300, 500
+
+
+class Note(BaseModel):
+    """What to remember."""
+
+    text: str = Field(min_length=1)
+
+
+class Episodes(Recollection):
+    """`since` is where in the log this execution began, or got the layer."""
+
+    since = 0
 
 
 class Episodic(ContextLayer[Any]):
@@ -41,6 +60,7 @@ class Episodic(ContextLayer[Any]):
     ) -> None:
         check_embed(id, embed)
         check_counts(id, top_k=top_k, max_episodes=max_episodes)
+        check_score(id, min_score)
         if summarize is not None:
             check_callback(f"summarize of layer {id!r}", summarize, "params")
         self.id = id
@@ -57,31 +77,43 @@ class Episodic(ContextLayer[Any]):
             "search": layer_function(
                 self._search, description="Search earlier work that is like a task."
             ),
+            "add": layer_function(
+                self._add, description="Remember something for work to come, such as a lesson."
+            ),
         }
+        check_layer(self)
 
-    async def init(self, params: InitParams) -> Recollection:
-        """Read what is there already."""
-        memory = Recollection(params.storage)
+    async def init(self, params: InitParams) -> Episodes:
+        """See how much there is already."""
+        memory = Episodes(params.storage, self.max_episodes)
+        memory.since = len(params.log)
         await memory.refresh()
         return memory
 
     async def recall(self, params: RecallParams) -> str | None:
         """Episodes like the question."""
-        found = await params.state.search(self.embed, params.query, self.top_k, self.min_score)
+        if not params.query.strip() or params.budget == 0:
+            return None
+        memory = params.state.at(params.storage)
+        found = await memory.search(self.embed, params.query, self.top_k, self.min_score)
         lines = (f"- {each.entry['text']}" for each in found)
         return tagged_lines("episodes", lines, params.budget) or None
 
     async def on_complete(self, params: CompleteParams) -> None:
         """Write down how this execution went, unless it was aborted."""
-        if params.outcome == "aborted" or not params.log:
+        if params.outcome == "aborted":
             return
-        episode = await self._episode(params)
-        await params.state.add(self.embed, [episode], self.max_episodes)
+        own = params.log[params.state.since :]
+        episode = await self._episode(params, own) if own else None
+        if episode is not None:
+            await params.state.at(params.storage).add(self.embed, [episode])
 
-    async def _episode(self, params: CompleteParams) -> dict[str, Any]:
-        asked = clipped(_first_asked(params.log), INPUT)
-        answer = clipped(last_assistant_text(params.log), ANSWER)
-        tools = sorted({item.name for item in params.log if isinstance(item, FunctionCallItem)})
+    async def _episode(self, params: CompleteParams, own: Sequence[Item]) -> dict[str, Any] | None:
+        asked = clipped(_first_asked(own), INPUT)
+        answer = clipped(last_assistant_text(own), ANSWER)
+        tools = sorted({item.name for item in own if isinstance(item, FunctionCallItem)})
+        if self.summarize is None and not (asked or answer or tools):
+            return None
         facts: dict[str, Any] = {
             "input": asked,
             "outcome": params.outcome,
@@ -106,12 +138,20 @@ class Episodic(ContextLayer[Any]):
             raise TypeError(f"summarize of layer {self.id!r} gave {said!r:.100}, not a text")
         return said
 
-    async def _search(self, args: Search, state: Recollection, ctx: Any) -> list[dict[str, Any]]:
-        found = await state.search(self.embed, args.query, args.top_k, self.min_score)
+    async def _search(self, args: Search, state: Episodes, ctx: Any) -> list[dict[str, Any]]:
+        top_k = args.top_k or self.top_k
+        found = await state.search(self.embed, args.query, top_k, self.min_score)
         return [
-            {**{k: v for k, v in each.entry.items() if k != "vector"}, "score": each.score}
+            {**{k: v for k, v in each.entry.items() if k != "id"}, "score": round(each.score, 4)}
             for each in found
         ]
+
+    async def _add(self, args: Note, state: Episodes, ctx: Any) -> str:
+        if not args.text.strip():
+            raise ValueError("a note needs a text")
+        note = {"input": "", "outcome": "noted", "answer": "", "tools": [], "time": time.time()}
+        await state.add(self.embed, [{**note, "text": args.text.strip()}])
+        return "noted"
 
 
 def episodic(
@@ -128,10 +168,12 @@ def episodic(
 ) -> Episodic:
     """Remember each finished execution as an episode, and show the `top_k` most like the question.
 
-    An episode has `input`, `outcome`, `answer`, `tools`, `time` (seconds since 1970) and `text`,
-    which `summarize(params)`, sync or async, may write. `embed` as for `semantic_recall`. Of more
-    than `max_episodes` the oldest go. Aborted executions are not remembered.
-    `search(query=..., top_k=...)` asks from code, `size` counts.
+    An episode has `input`, the first thing the user said in it, `outcome`, `answer`, `tools`,
+    `time` (seconds since 1970) and `text`, which `summarize(params)`, sync or async, may write; an
+    execution that said nothing is none. `embed` as for `semantic_recall`. Of more than
+    `max_episodes` the oldest go. Aborted executions are not remembered.
+    `search(query=..., top_k=...)` asks from code, `add(text=...)` keeps a note among the episodes,
+    `size` counts.
 
     Example: `nr.layers.episodic()` with `run(..., resource_id="user-7")`.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import isfinite
 from typing import Any
 
 from pydantic import BaseModel, Field
@@ -10,7 +11,7 @@ from pydantic import BaseModel, Field
 from noetic_ray.errors import ConfigError
 from noetic_ray.items import Item, MessageItem, item_text
 from noetic_ray.layers import slots
-from noetic_ray.layers.base import BudgetWish, ContextLayer, Scope
+from noetic_ray.layers.base import BudgetWish, ContextLayer, Scope, check_layer
 from noetic_ray.layers.builtin.embedding import Embed
 from noetic_ray.layers.builtin.recollection import Found, Recollection
 from noetic_ray.layers.builtin.rendering import clipped, tagged_lines
@@ -25,7 +26,7 @@ class Search(BaseModel):
     """What to look for."""
 
     query: str
-    top_k: int = Field(5, ge=1, le=100)
+    top_k: int | None = Field(None, ge=1, le=100)
 
 
 class SemanticRecall(ContextLayer[Any]):
@@ -46,6 +47,7 @@ class SemanticRecall(ContextLayer[Any]):
     ) -> None:
         check_embed(id, embed)
         check_counts(id, top_k=top_k, max_items=max_items, chunk=chunk)
+        check_score(id, min_score)
         self.id = id
         self.slot = slot
         self.scope = scope
@@ -61,18 +63,23 @@ class SemanticRecall(ContextLayer[Any]):
                 self._search, description="Search what was said before for a meaning."
             ),
         }
+        check_layer(self)
 
     async def init(self, params: InitParams) -> Recollection:
-        """Read what is there already."""
-        memory = Recollection(params.storage)
+        """See how much there is already."""
+        memory = Recollection(params.storage, self.max_items)
         await memory.refresh()
         return memory
 
     async def recall(self, params: RecallParams) -> str | None:
-        """Earlier texts like the question, without those of this very conversation."""
-        here = [item.id for item in params.log[-NEWEST:]]
-        found = await params.state.search(
-            self.embed, params.query, self.top_k, self.min_score, set(here)
+        """Earlier texts like the question, without what this very conversation says."""
+        if not params.query.strip() or params.budget == 0:
+            return None
+        here = {params.query.strip()}
+        for item in params.log[-NEWEST:]:
+            here.update((item.id, *chunks(item_text(item), self.chunk)))
+        found = await params.state.at(params.storage).search(
+            self.embed, params.query, self.top_k, self.min_score, here
         )
         return tagged_lines("recalled", map(_line, found), params.budget) or None
 
@@ -83,12 +90,18 @@ class SemanticRecall(ContextLayer[Any]):
             for item in _spoken(params.new_items)
             for text in chunks(item_text(item), self.chunk)
         ]
-        await params.state.add(self.embed, entries, self.max_items)
+        await params.state.at(params.storage).add(self.embed, entries)
 
     async def _search(self, args: Search, state: Recollection, ctx: Any) -> list[dict[str, Any]]:
-        found = await state.search(self.embed, args.query, args.top_k, self.min_score)
+        top_k = args.top_k or self.top_k
+        found = await state.search(self.embed, args.query, top_k, self.min_score)
         return [
-            {"text": each.entry["text"], "role": each.entry["role"], "score": round(each.score, 4)}
+            {
+                "text": each.entry["text"],
+                "role": each.entry["role"],
+                "time": each.entry["time"],
+                "score": round(each.score, 4),
+            }
             for each in found
         ]
 
@@ -111,7 +124,8 @@ def semantic_recall(
     words, which needs no network and finds words, not meanings. Texts are kept in pieces of
     `chunk` characters, `max_items` pieces at most, under the scope's own keys. What is less alike
     than `min_score` (-1 to 1) is not shown, nor what this conversation said itself.
-    `search(query=..., top_k=...)` asks from code, `size` counts.
+    `search(query=..., top_k=...)` asks from code, `size` counts. An embedding of another length
+    needs another `id`.
 
     Example: `nr.layers.semantic_recall(top_k=3)` with `run(..., resource_id="user-7")`.
     """
@@ -145,16 +159,32 @@ def check_counts(id: str, **counts: object) -> None:
             )
 
 
+def check_score(id: str, score: object) -> None:
+    """Raise ConfigError `INVALID_LAYER` for a score that is no finite number."""
+    number = isinstance(score, int | float) and not isinstance(score, bool)
+    if not isinstance(score, int | float) or not number or not isfinite(score):
+        raise ConfigError(
+            "INVALID_LAYER", f"min_score of layer {id!r} is {score!r}", "Give a number, -1 to 1."
+        )
+
+
 def chunks(text: str, length: int) -> Iterator[str]:
-    """Pieces of at most `length` characters, cut at spaces where there are any."""
-    rest = text.strip()
-    while len(rest) > length:
-        cut = rest.rfind(" ", length // 2, length)
-        cut = length if cut < 0 else cut
-        yield rest[:cut].strip()
-        rest = rest[cut:].strip()
-    if rest:
-        yield rest
+    """Pieces of at most `length` characters, cut between words where that is possible."""
+    start = 0
+    while start < len(text):
+        if text[start].isspace():
+            start += 1
+            continue
+        end = start + length
+        if end < len(text):
+            end = _gap(text, start + length // 2, end) or end
+        yield text[start:end].rstrip()
+        start = end
+
+
+def _gap(text: str, first: int, end: int) -> int:
+    """The last white space in a part of a text, or 0."""
+    return next((place for place in range(end, first, -1) if text[place].isspace()), 0)
 
 
 def _spoken(items: Sequence[Item]) -> list[MessageItem]:

@@ -8,10 +8,10 @@ from fnmatch import fnmatchcase
 from inspect import isawaitable
 from typing import Any, TypeAlias
 
-from noetic_ray.errors import ConfigError
+from noetic_ray.errors import Cancelled, ConfigError
 from noetic_ray.items import FunctionCallItem
 from noetic_ray.layers import slots
-from noetic_ray.layers.base import ContextLayer, OnToolCallError
+from noetic_ray.layers.base import ContextLayer, OnToolCallError, check_layer
 from noetic_ray.layers.hooks import (
     Allow,
     Deny,
@@ -53,6 +53,7 @@ class Steering(ContextLayer[Any]):
         if allow_tools is not None:
             self.allow_tools = _patterns(id, "allow_tools", allow_tools)
         self.deny_tools = _patterns(id, "deny_tools", deny_tools)
+        check_layer(self)
 
     async def before_tool_call(self, params: ToolCallParams) -> Judgement | None:
         """Names first, then the rules."""
@@ -86,10 +87,12 @@ def steering(
 
     A rule, sync or async, returns None (no opinion), True or `nr.Allow()`, `nr.Guide(text)` or
     `nr.Deny(text)` (False denies without a reason). The first denial ends it; guidance of several
-    rules is joined. A call that is guided or denied is not run, its output says why; an answer
-    that is guided is thrown away and asked for again, at most three times in a step, one that is
-    denied raises SteeringDenied. `allow_tools` and `deny_tools` are patterns of tool names, such
-    as "web_*". `on_error="deny"` denies a tool call when a rule fails.
+    rules is joined. A rule that raises is reported and has no opinion; the guidance of the others
+    is lost with it, their denials are not. A call that is guided or denied is not run, its output
+    says why; an answer that is guided is thrown away and asked for again, at most three times in a
+    step, one that is denied raises SteeringDenied. `allow_tools` and `deny_tools` are patterns of
+    tool names, such as "web_*". `on_error="deny"` denies a tool call when a rule of `on_tool`
+    fails.
 
     Example: `nr.layers.steering(deny_tools=["delete_*"], on_answer=[no_links])`.
     """
@@ -106,12 +109,22 @@ def steering(
 
 async def _judged(rules: Iterable[Any], what: Any, ctx: Any) -> Judgement | None:
     advice: list[str] = []
+    failure: Exception | None = None
     for rule in rules:
-        verdict = _verdict(rule, await _said(rule, what, ctx))
+        try:
+            verdict = _verdict(rule, await _said(rule, what, ctx))
+        except Cancelled:
+            raise
+        except Exception as error:
+            # A rule that is broken must not keep a later one from denying.
+            failure = error if failure is None else failure
+            continue
         if isinstance(verdict, Deny):
             return verdict
         if isinstance(verdict, Guide):
             advice.append(verdict.text)
+    if failure is not None:
+        raise failure
     return Guide("\n".join(advice)) if advice else None
 
 
@@ -127,7 +140,11 @@ def _verdict(rule: Any, said: Any) -> Judgement | None:
         return None
     if said is False:
         return Deny(f"refused by the rule {name_of(rule)}")
-    if isinstance(said, Allow | Guide | Deny):
+    if isinstance(said, Guide | Deny):
+        if not isinstance(said.text, str) or not said.text.strip():
+            raise ValueError(f"the rule {name_of(rule)} gave {said!r}; the model needs a text")
+        return said
+    if isinstance(said, Allow):
         return said
     raise TypeError(
         f"the rule {name_of(rule)} returned {type(said).__name__}, not nr.Allow, nr.Guide, nr.Deny,"
