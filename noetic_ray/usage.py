@@ -139,12 +139,12 @@ class StepMeta:
 class LayerUsageEntry:
     """What one layer had in the last window.
 
-    `token_count` is as its recall reported, `items` a count. `placement` is the band it stands in,
-    `served` says whether its text is a replay from the pin (`pinned`) or was sent anew (`fresh`);
-    both are "" for a layer that showed nothing. `changed` compares with the assembly before.
-    `churn_rate` is the share of assemblies it changed in, None before the first.
-    `rebill_tokens` is what its changes in this epoch would have cost in cached prefix, had they
-    been written into it.
+    `token_count` is as its recall reported, `items` a count. `placement` is the band it stands
+    in, `served` says whether its text is a replay from the pin (`pinned`) or was sent anew
+    (`fresh`). A pinned layer that shows nothing any more counts no tokens and no items. `changed`
+    compares with the assembly before. `churn_rate` is the share of assemblies it changed in, None
+    before the first. `rebill_tokens` is what its changes in this epoch would have cost in cached
+    prefix, had they been written into it.
     """
 
     layer_id: str
@@ -162,7 +162,8 @@ class EpochUsage:
     """The epoch of the last window. `age` counts its assemblies, this one included.
 
     The token figures are estimates: pinned before the history, shown after it, and the message
-    that says what of the pinned is out of date. `reanchor_reason` is None after the first.
+    that says what of the pinned is out of date. `reanchor_reason` says why the epoch began, on its
+    first assembly; None while it goes on.
     """
 
     id: str

@@ -180,7 +180,12 @@ class CellServices:
     def _start_sync(
         self, call: Callable[[], Coroutine[Any, Any, Any]], result: ThreadFuture[Any]
     ) -> None:
-        task = engine_task(self.cell.rt.loop, call())
+        try:
+            operation = call()
+        except BaseException as error:  # a wrong call is the caller's, not the loop's
+            result.set_exception(error)
+            return
+        task = engine_task(self.cell.rt.loop, operation)
         if not self.cell.closed:
             self.cell.tasks.add(task)
             task.add_done_callback(self.cell._task_done)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeAlias, ge
 
 from typing_extensions import TypeVar
 
+from noetic_ray.canonical import clean_text
 from noetic_ray.errors import ConfigError
 from noetic_ray.items import Item
 
@@ -153,7 +154,7 @@ def check_layer(layer: object) -> ContextLayer[Any]:
     if not isinstance(layer, ContextLayer):
         raise _bad(repr(layer), "is not a layer", "Derive from nr.ContextLayer.")
     what = f"layer {layer.id!r}"
-    if not isinstance(layer.id, str) or not layer.id.strip():
+    if not _is_name(layer.id):
         raise _bad(type(layer).__name__, f"has the id {layer.id!r}", "Give it a short text.")
     _check_choices(layer, what)
     _check_numbers(layer, what)
@@ -215,6 +216,11 @@ def _check_numbers(layer: ContextLayer[Any], what: str) -> None:
                 f"has the timeout {hook!r}: {seconds!r}",
                 f"Give seconds for one of {', '.join(TIMEOUTS)}; 0 is no limit.",
             )
+
+
+def _is_name(id: object) -> bool:
+    """A text that can be written down, so that a saved state is found again."""
+    return isinstance(id, str) and bool(id.strip()) and clean_text(id) == id
 
 
 def _number(value: object) -> bool:

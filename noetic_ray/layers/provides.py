@@ -148,7 +148,7 @@ def _shape(function: LayerFunction) -> Shape:
         return Shape(None, None, {"type": "object", "properties": {}})
     try:
         adapter: TypeAdapter[Any] = TypeAdapter(type_)
-        schema = adapter.json_schema()
+        schema = adapter.json_schema() or {"type": "object", "properties": {}}
     except Exception as problem:
         raise _bad(
             f"the arguments of {name_of(function.fn)} have no JSON schema: {problem}"

@@ -63,6 +63,22 @@ def test_between_the_two_shares_a_layer_stays_where_it_is() -> None:
     assert [entry(plan, id).placement for id in ("restless", "calm")] == ["live", "anchor"]
 
 
+def test_a_layer_as_calm_as_allowed_comes_back() -> None:
+    thread = Thread(nr.ContextCache(max_epoch_assemblies=10, churn_decay=0))
+    for n in range(20):
+        plan = thread.turn(block("a", f"{min(n, 11)}"))
+    churn = entry(plan, "a").churn_rate
+    assert (churn, entry(plan, "a").placement) == (0.2, "live")
+    assert entry(thread.turn(block("a", "11")), "a").placement == "anchor"
+
+
+def test_just_enough_windows_move_a_layer() -> None:
+    thread = Thread(nr.ContextCache(max_epoch_assemblies=3, min_churn_samples=3))
+    for n in range(3):
+        thread.turn(block("a", f"{n}"))
+    assert entry(thread.turn(block("a", "3")), "a").placement == "live"
+
+
 def test_too_few_windows_move_nobody() -> None:
     thread = Thread(nr.ContextCache(max_epoch_assemblies=2, churn_decay=0))
     for n in range(12):

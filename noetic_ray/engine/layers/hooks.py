@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from noetic_ray.engine.cell import Cell
 
 log = logging.getLogger("noetic_ray")
+#: Hooks whose answers may hold a new state; each reads the state when its turn has come.
+WRITERS = frozenset(
+    {"init", "recall", "store", "on_return", "on_item_append", "on_complete", "dispose"}
+)
 
 
 class _Failed:
@@ -43,7 +47,7 @@ async def call_hook(
 ) -> Any:
     """A hook's answer: None or one of `kinds` (anything, when none are given). May raise.
 
-    Hooks and functions of one layer in one context run one after the other.
+    Hooks and functions that may change a layer's state run one after the other in a context.
     """
 
     async def call() -> Any:
@@ -60,7 +64,7 @@ async def call_hook(
             raise TypeError(_wrong_answer(hook, answer, kinds))
         return answer
 
-    return await entry.serial.run(call)
+    return await (entry.serial.run(call) if hook in WRITERS else call())
 
 
 async def try_hook(

@@ -94,12 +94,12 @@ class Recalls:
             keep_state(self._cell, entry, recall.state)
         try:
             items = _items_of(recall.items)
+            tokens = _count_of(recall.token_count)
         except (NoeticError, TypeError) as error:
             diagnose(self._cell, entry.layer.id, "recall", error)
             return None
         if not items:
             return None
-        tokens = recall.token_count
         if tokens is None:
             tokens = sum(estimates.of(item) for item in items)
         return Block(entry.layer.id, items, tokens, entry.layer.placement, moved)
@@ -109,6 +109,13 @@ def _items_of(items: Sequence[Item] | str) -> tuple[Item, ...]:
     if isinstance(items, str):
         return (developer_message(items),) if items else ()
     return tuple(parse_item(item) for item in items)
+
+
+def _count_of(tokens: object) -> int | None:
+    whole = isinstance(tokens, int) and not isinstance(tokens, bool) and tokens >= 0
+    if tokens is not None and not whole:
+        raise TypeError(f"token_count of the recall is {tokens!r}, not a whole number from 0")
+    return tokens  # type: ignore[return-value]
 
 
 def _budgets(

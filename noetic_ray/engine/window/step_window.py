@@ -156,10 +156,14 @@ class StepWindow:
 
     def rejected(self) -> None:
         """The answer is not kept: pins and ages stay as they were."""
-        if self._judged is not None and self._plan is not None and self._before is not None:
-            cache = self._cell.rt.config.cache
-            if cache.enabled:
-                judge(self._before, self._judged[0], self._plan.expected_prefix, cache)
+        plan, before, cache = self._plan, self._before, self._cell.rt.config.cache
+        if self._judged is None or plan is None or before is None or not cache.enabled:
+            return
+        usage = self._judged[0]
+        said = usage is not None and usage.cached_tokens is not None
+        if said and plan.lineage.generation != before.generation:
+            return  # the prefix was new, and is dropped again: that it was cold says nothing
+        judge(before, usage, plan.expected_prefix, cache)
 
     def accepted(self) -> None:
         """Keep the pins, and say how the window was used."""
