@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TextIO
 
 import typer
 
@@ -40,6 +40,24 @@ def exit_codes() -> Iterator[None]:
         raise typer.Exit(INTERRUPTED) from None
     except NoeticError as error:
         failed(error)
+
+
+@contextmanager
+def answer_alone(wanted: bool) -> Iterator[TextIO]:
+    """The stream for a command's answer; with `wanted` nothing else gets to stdout meanwhile.
+
+    Ray, and steps that run in this process, print there too.
+    """
+    stdout = sys.stdout
+    if not wanted:
+        yield stdout
+        return
+    sys.stdout = sys.stderr
+    try:
+        yield stdout
+        stdout.flush()
+    finally:
+        sys.stdout = stdout
 
 
 def say(text: str) -> None:

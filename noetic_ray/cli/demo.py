@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from noetic_ray.cli.common import FAILED, bad_usage, console, exit_codes, provider, say
+from noetic_ray.cli.common import (
+    FAILED,
+    answer_alone,
+    bad_usage,
+    console,
+    exit_codes,
+    provider,
+    say,
+)
 from noetic_ray.cli.options import Address, BaseUrl, Placement, PlacementMode
 
 if TYPE_CHECKING:
@@ -76,7 +84,7 @@ def demo(
     Documents that cannot be read are listed and the others read all the same. The exit code is 0
     if at least one was read, and after an abort that was asked for; otherwise 1.
     """
-    with exit_codes():
+    with exit_codes(), answer_alone(as_json) as stdout:
         chosen = _model(base_url, model, pace, abort_after)
         result = _perform(
             _Wanted(paths, agents, abort_after, as_json, placement, address),
@@ -84,7 +92,7 @@ def demo(
             model or DEFAULT_MODEL,
         )
         if as_json:
-            print(result.json())
+            print(result.json(), file=stdout)
         else:
             result.show(console())
         if not result.succeeded:

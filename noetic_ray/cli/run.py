@@ -6,11 +6,11 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
-from noetic_ray.cli.common import bad_usage, console, exit_codes, failed, provider
+from noetic_ray.cli.common import answer_alone, bad_usage, console, exit_codes, failed, provider
 from noetic_ray.cli.options import Address, BaseUrl, Placement
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def run(
 
     Exit codes: 0 done, 1 the run failed, 2 wrong arguments, 130 Ctrl-C, 143 SIGTERM.
     """
-    with exit_codes():
+    with exit_codes(), answer_alone(as_json) as stdout:
         from noetic_ray import Harness
         from noetic_ray.cli.target import load_step
 
@@ -62,7 +62,7 @@ def run(
         with Harness(
             name or f"run-{os.getpid()}", model, store=store, placement=placement, address=address
         ) as harness:
-            error = _perform(harness, step, given, as_json)
+            error = _perform(harness, step, given, as_json, stdout)
         if error is not None:
             failed(error)
 
@@ -78,7 +78,7 @@ def _model(model_provider: str | None, base_url: str | None) -> Model | None:
 
 
 def _perform(
-    harness: Harness, step: Step[Any, Any], given: str | None, as_json: bool
+    harness: Harness, step: Step[Any, Any], given: str | None, as_json: bool, stdout: TextIO
 ) -> NoeticError | None:
     """Run to the end and print what came of it; the error, if it failed."""
     from noetic_ray.view.live import following
@@ -89,9 +89,9 @@ def _perform(
         output, error = _wait(running)
     elapsed = time.monotonic() - started
     if as_json:
-        print(_json(running, output, error, elapsed))
+        print(_json(running, output, error, elapsed), file=stdout)
     elif error is None:
-        print(_text(output))
+        print(_text(output), file=stdout)
     return error
 
 

@@ -44,6 +44,7 @@ class RaySession:
                 _users = 0
             else:
                 _refuse_client()
+                _refuse_another(address)
             _users += 1
         return cls()
 
@@ -60,6 +61,18 @@ class RaySession:
             if _users <= 0 and _ours and ray.is_initialized():
                 _ours = False
                 ray.shutdown()
+
+
+def _refuse_another(address: str | None) -> None:
+    """One process talks to one Ray: refuse an address that is not its."""
+    port = (address or "").rpartition(":")[2]
+    here = str(ray.get_runtime_context().gcs_address)
+    if port.isdigit() and port != here.rpartition(":")[2]:
+        raise ConfigError(
+            "ADDRESS_CONFLICT",
+            f"this process is connected to the Ray at {here}, not to {address}",
+            "call ray.shutdown() first, or leave address= out",
+        )
 
 
 def _identity() -> tuple[str, str]:

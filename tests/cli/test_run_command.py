@@ -23,6 +23,11 @@ async def shout(text, ctx):
     return (text or "nothing").upper()
 
 @nr.step
+async def chatters(text, ctx):
+    print("on the way")
+    return text
+
+@nr.step
 async def nested(text, ctx):
     return {"said": await ctx.spawn(shout, text), "depth": ctx.depth}
 
@@ -98,6 +103,12 @@ def test_json_tells_output_usage_and_cost(cli: Here) -> None:
     assert given["usage"]["total"] == 14
     assert given["cost"] == 0.25
     assert given["elapsed"] > 0
+
+
+def test_what_steps_print_does_not_get_into_the_json(cli: Here) -> None:
+    done = cli("run", "some_agents:chatters", "-i", "x", "--json", *HERE)
+    assert json.loads(done.out)["output"] == "x"
+    assert "on the way" in done.err
 
 
 def test_a_provider_may_be_made_by_a_function(cli: Here) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from noetic_ray import ConfigError
+from noetic_ray import ConfigError, Harness
 from noetic_ray.harness import ray_address
 from tests.cluster.conftest import Running, drive
 
@@ -119,3 +119,9 @@ def test_the_record_of_a_cluster_that_is_gone_does_not_stop_a_local_one(
     assert ray_address.resolve(None) == "local"
     with pytest.raises(ConfigError, match="no Ray cluster answers"):
         ray_address.resolve("auto")
+
+
+def test_another_address_than_this_process_s_ray_is_refused(ray_cluster: None) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Harness("elsewhere", address="127.0.0.1:1").open()
+    assert caught.value.code == "ADDRESS_CONFLICT"

@@ -166,3 +166,19 @@ def test_an_abort_cuts_a_hook_off(telling: nr.Harness) -> None:
     assert report.killed == report.abandoned == 0
     with pytest.raises(nr.Cancelled):
         run.result()
+
+
+@pytest.mark.parametrize(
+    "recall", [nr.Recall([{"no": "item"}]), nr.Recall("x", token_count="many"), nr.Recall([3])]
+)
+def test_a_recall_of_nonsense_shows_nothing(telling: nr.Harness, recall: Any) -> None:
+    class Nonsense(nr.ContextLayer):
+        id = "nonsense"
+
+        async def recall(self, params: Any) -> nr.Recall:
+            return recall
+
+    run = telling.start(ask, "hello", layers=[Nonsense()])
+    assert json.loads(run.result())["items"] == [["user", "hello"]]
+    (found,) = [event.data for event in run.events() if event.type == "layer.diagnostic"]
+    assert found["hook"] == "recall"

@@ -93,3 +93,54 @@ def test_an_unknown_layer_is_named(telling: nr.Harness) -> None:
 
     with pytest.raises(nr.StepFailed, match="no layer 'nope'"):
         telling.run(looks)
+
+
+async def anything(args, state, ctx):  # type: ignore[no-untyped-def]
+    """Give back what it was given."""
+    return args
+
+
+class Loose(nr.ContextLayer):
+    """Its function takes whatever it is given."""
+
+    id = "loose"
+    provides = {
+        "echo": nr.layer_function(anything),
+        "add": nr.layer_function(add),
+        "state": nr.layer_data(lambda state: state),
+    }
+
+    async def init(self, params: Any) -> int:
+        return 0
+
+
+def test_a_function_without_types_takes_what_it_is_given(telling: nr.Harness) -> None:
+    @nr.step
+    async def calls(_: Any, ctx: nr.Context) -> Any:
+        echo = ctx.context["loose"].echo
+        return [await echo(), await echo(a=1), await echo("x")]
+
+    assert telling.run(calls, layers=[Loose()]) == [{}, {"a": 1}, "x"]
+
+
+def test_plain_functions_call_and_are_told_of_wrong_calls(telling: nr.Harness) -> None:
+    @nr.step
+    def calls(_: Any, ctx: nr.Context) -> Any:
+        loose = ctx.sync.context["loose"]
+        with pytest.raises(ValueError, match="not called"):
+            loose.add(m=1)
+        return [loose.add(n=2), loose.state, ctx.context["loose"].state]
+
+    assert telling.run(calls, layers=[Loose()]) == [2, 2, 2]
+
+
+def test_arguments_are_checked_when_the_function_is_called(telling: nr.Harness) -> None:
+    @nr.step
+    async def calls(_: Any, ctx: nr.Context) -> str:
+        try:
+            ctx.context["loose"].add(n="many")
+        except ValueError as error:
+            return str(error)
+        return "not checked"
+
+    assert "n: Input should be a valid integer" in telling.run(calls, layers=[Loose()])

@@ -189,3 +189,32 @@ def test_the_step_s_span_says_how_the_window_was_used(make_harness: Any, backend
     assert told["noetic.context.reanchor_reason"] == "cold-start"
     assert told["noetic.context.anchor_tokens"] > 0
     assert told["noetic.context.total_tokens"] >= told["noetic.context.history_tokens"]
+
+
+@pytest.mark.parametrize(
+    ("cached", "reasons"),
+    [
+        (None, ["cold-start", None, None, None, None, None, None]),
+        (0, ["cold-start", None, "cache-miss", None, "cache-miss", None, None]),
+        (5_000, ["cold-start", None, None, None, None, None, None]),
+    ],
+)
+def test_what_the_provider_s_cache_says_is_judged(
+    make_harness: Any, backend: str, cached: int | None, reasons: list[str | None]
+) -> None:
+    def script(request: Any) -> Any:
+        return nr.testing.reply("ok", input_tokens=9_000, output_tokens=1, cached_tokens=cached)
+
+    @nr.step
+    async def goes_on(_: Any, ctx: nr.Context) -> list[str | None]:
+        found = []
+        for n in range(len(reasons)):
+            await ctx.run(ask, f"{n}")
+            usage = ctx.last_layer_usage
+            assert usage is not None
+            assert usage.epoch is not None
+            found.append(usage.epoch.reanchor_reason)
+        return found
+
+    harness = make_harness(nr.testing.ScriptedModel(script), placement=backend)
+    assert harness.run(goes_on, layers=[Noted()]) == reasons
