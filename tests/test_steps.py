@@ -238,8 +238,8 @@ class TestSteps:
         anything: Any = steps
         wrongs: list[Callable[[], Any]] = [
             lambda: anything.run_code("a"),
-            lambda: anything.spawn("a", double, layers=[]),
-            lambda: anything.call_model("a", "m", window=None),
+            lambda: anything.spawn("a", double, limit=1),
+            lambda: anything.call_model("a", "m", windows=None),
             lambda: anything.every("a", double),
         ]
         for wrong in wrongs:

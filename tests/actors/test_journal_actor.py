@@ -266,7 +266,9 @@ async def test_saved_values_survive_a_killed_journal(start: Start, tmp_path: Pat
         with pytest.raises(NoeticError, match="does not answer"):
             await client.save({"a": b"2"})
     again = start(store=where)
-    assert await again.load(["a", "b"]) == {"a": b"1", "b": b"x" * 5_000_000}
+    found = await again.load(["a", "b"])
+    assert found["b"] == b"x" * 5_000_000
+    assert found["a"] in (b"1", b"2")  # the last save may have come before the end
 
 
 async def test_a_store_that_does_not_open_refuses_values_too(start: Start, tmp_path: Path) -> None:
