@@ -28,22 +28,50 @@ _HOMES = {
     ),
     "noetic_ray.layers.storage": ("LayerStorage",),
 }
-_BUILT_IN = (
+_BUILT_IN = {
+    "episodic": "Episodic",
+    "history": "History",
+    "instructions": "Instructions",
+    "observations": "Observations",
+    "scratchpad": "Scratchpad",
+    "semantic_recall": "SemanticRecall",
+    "steering": "Steering",
+    "task_state": "TaskState",
+    "temporal": "Temporal",
+    "tool_calls": "ToolCalls",
+}
+_WHERE = {name: module for module, names in _HOMES.items() for name in names}
+_WHERE.update({name: f"noetic_ray.layers.builtin.{name}" for name in _BUILT_IN})
+
+__all__ = [
+    "AppendParams",
+    "ChildInfo",
+    "CompleteParams",
+    "DeltaParams",
+    "DisposeParams",
+    "InitParams",
+    "LayerHandle",
+    "LayerStorage",
+    "ModelCallParams",
+    "ProjectParams",
+    "RecallParams",
+    "Response",
+    "ReturnParams",
+    "SpawnParams",
+    "StoreParams",
+    "ToolCallParams",
     "episodic",
     "history",
     "instructions",
     "observations",
     "scratchpad",
     "semantic_recall",
+    "slots",
     "steering",
     "task_state",
     "temporal",
     "tool_calls",
-)
-_WHERE = {name: module for module, names in _HOMES.items() for name in names}
-_WHERE.update({name: f"noetic_ray.layers.builtin.{name}" for name in _BUILT_IN})
-
-__all__ = sorted([*_WHERE, "slots"])
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -52,7 +80,7 @@ def __getattr__(name: str) -> Any:
     module = _WHERE.get(name)
     if module is None:
         raise AttributeError(f"module 'noetic_ray.layers' has no attribute {name!r}")
-    value = getattr(importlib.import_module(module), name)
+    value = getattr(importlib.import_module(module), _BUILT_IN.get(name, name))
     globals()[name] = value
     return value
 
@@ -63,16 +91,16 @@ def __dir__() -> list[str]:
 
 if TYPE_CHECKING:
     from noetic_ray.layers import slots as slots
-    from noetic_ray.layers.builtin.episodic import episodic as episodic
-    from noetic_ray.layers.builtin.history import history as history
-    from noetic_ray.layers.builtin.instructions import instructions as instructions
-    from noetic_ray.layers.builtin.observations import observations as observations
-    from noetic_ray.layers.builtin.scratchpad import scratchpad as scratchpad
-    from noetic_ray.layers.builtin.semantic_recall import semantic_recall as semantic_recall
-    from noetic_ray.layers.builtin.steering import steering as steering
-    from noetic_ray.layers.builtin.task_state import task_state as task_state
-    from noetic_ray.layers.builtin.temporal import temporal as temporal
-    from noetic_ray.layers.builtin.tool_calls import tool_calls as tool_calls
+    from noetic_ray.layers.builtin.episodic import Episodic as episodic
+    from noetic_ray.layers.builtin.history import History as history
+    from noetic_ray.layers.builtin.instructions import Instructions as instructions
+    from noetic_ray.layers.builtin.observations import Observations as observations
+    from noetic_ray.layers.builtin.scratchpad import Scratchpad as scratchpad
+    from noetic_ray.layers.builtin.semantic_recall import SemanticRecall as semantic_recall
+    from noetic_ray.layers.builtin.steering import Steering as steering
+    from noetic_ray.layers.builtin.task_state import TaskState as task_state
+    from noetic_ray.layers.builtin.temporal import Temporal as temporal
+    from noetic_ray.layers.builtin.tool_calls import ToolCalls as tool_calls
     from noetic_ray.layers.handle import LayerHandle as LayerHandle
     from noetic_ray.layers.hooks import AppendParams as AppendParams
     from noetic_ray.layers.hooks import ChildInfo as ChildInfo

@@ -74,7 +74,7 @@ class ContextLayer(Generic[HandleT]):
     `budget` is how many tokens `recall` should use: a number, (least, most), or "auto" for a fair
     share of the window. `placement` is where its text stands: before the history (`anchor`), after
     it (`live`), or where it belongs by how often it changes (`auto`). An `eventual` layer's text is
-    kept until its own `store` changes the state. `state_type` is the type of the state, anything
+    kept until its state changes. `state_type` is the type of the state, anything
     pydantic understands; give it when the saved state is not plain JSON.
 
     `ContextLayer[Handle]` with a Protocol of your own types `ctx.context[layer]`.
@@ -107,7 +107,7 @@ class ContextLayer(Generic[HandleT]):
         """Learn from a step that was answered."""
 
     async def on_spawn(self, params: SpawnParams) -> SpawnSeed | None:
-        """Seed a child's state; None leaves the layer out of the child."""
+        """Seed a child's state; with None the layer begins in the child by itself."""
 
     async def on_return(self, params: ReturnParams) -> Merge | None:
         """Take in what a successful child brings back."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from pydantic_core import to_json
 
-from noetic_ray.items import Item, item_json
+from noetic_ray.items import InputFile, InputImage, Item, MessageItem, item_json
 from noetic_ray.log import ItemsView
 from noetic_ray.usage import estimate_tokens
 
@@ -14,9 +14,28 @@ from noetic_ray.usage import estimate_tokens
 _OURS = {"id", "status", "provider_id", "provider_call_id"}
 
 
+#: What an image or a file costs, whatever its size in bytes: providers bill pixels and pages.
+IMAGE_TOKENS = 1_000
+FILE_TOKENS = 5_000
+
+
 def estimate_item(item: Item) -> int:
-    """Tokens of the item as a provider gets it: its JSON, four characters a token."""
+    """Tokens of the item as a provider gets it: its JSON, four characters a token.
+
+    An image counts 1,000 tokens and a file 5,000, guesses that keep a picture sent as text from
+    pushing a whole conversation out.
+    """
+    if isinstance(item, MessageItem):
+        attached = [part for part in item.content if isinstance(part, InputImage | InputFile)]
+        if attached:
+            rest = [part for part in item.content if part not in attached]
+            bare = item.model_copy(update={"content": rest})
+            return estimate_tokens(_sent(bare).decode()) + sum(map(_attachment, attached))
     return estimate_tokens(_sent(item).decode())
+
+
+def _attachment(part: InputImage | InputFile) -> int:
+    return IMAGE_TOKENS if isinstance(part, InputImage) else FILE_TOKENS
 
 
 def _sent(item: Item) -> bytes:

@@ -10,7 +10,11 @@ from noetic_ray.items import (
     ExtensionItem,
     FunctionCallItem,
     FunctionCallOutputItem,
+    InputFile,
+    InputImage,
+    InputText,
     Item,
+    MessageItem,
     user_message,
 )
 from noetic_ray.layers.estimates import Estimates, estimate_item
@@ -164,3 +168,12 @@ def test_a_plain_list_may_have_changed_in_the_middle() -> None:
     estimates.history_total(items)
     items[1] = user_message("x" * 400)
     assert estimates.history_total(items) == sum(map(estimate_item, items))
+
+
+def test_a_picture_sent_as_text_does_not_count_by_its_length() -> None:
+    text = InputText(text="what is this?")
+    image = InputImage(image_url="data:image/png;base64," + "A" * 1_000_000)
+    file = InputFile(file_data="data:application/pdf;base64," + "A" * 1_000_000)
+    plain = estimate_item(MessageItem(role="user", content=[text]))
+    assert estimate_item(MessageItem(role="user", content=[text, image])) == plain + 1_000
+    assert estimate_item(MessageItem(role="user", content=[file, text, image])) == plain + 6_000

@@ -43,7 +43,19 @@ class Episodes(Recollection):
 
 
 class Episodic(ContextLayer[Any]):
-    """State: what this context has read of the episodes; the episodes are in the storage."""
+    """Remember each finished execution as an episode, and show the `top_k` most like the question.
+
+    An episode has `input`, the first thing the user said in it, `outcome`, `answer`, `tools`,
+    `time` (seconds since 1970) and `text`, which `summarize(params)`, sync or async, may write; an
+    execution that said nothing is none. `embed` as for `semantic_recall`. Of more than
+    `max_episodes` the oldest go. Aborted executions are not remembered.
+    `search(query=..., top_k=...)` asks from code, `add(text=...)` keeps a note among the episodes,
+    `size` counts.
+
+    Example: `nr.layers.episodic()` with `run(..., resource_id="user-7")`.
+
+    State: what this context has read of the episodes; the episodes are in the storage.
+    """
 
     def __init__(
         self,
@@ -152,42 +164,6 @@ class Episodic(ContextLayer[Any]):
         note = {"input": "", "outcome": "noted", "answer": "", "tools": [], "time": time.time()}
         await state.add(self.embed, [{**note, "text": args.text.strip()}])
         return "noted"
-
-
-def episodic(
-    embed: Embed | None = None,
-    *,
-    id: str = "episodic",
-    slot: float = slots.EPISODIC,
-    scope: Scope = "resource",
-    budget: BudgetWish = (0, 1500),
-    top_k: int = 3,
-    min_score: float = 0.2,
-    summarize: Summarize | None = None,
-    max_episodes: int = 500,
-) -> Episodic:
-    """Remember each finished execution as an episode, and show the `top_k` most like the question.
-
-    An episode has `input`, the first thing the user said in it, `outcome`, `answer`, `tools`,
-    `time` (seconds since 1970) and `text`, which `summarize(params)`, sync or async, may write; an
-    execution that said nothing is none. `embed` as for `semantic_recall`. Of more than
-    `max_episodes` the oldest go. Aborted executions are not remembered.
-    `search(query=..., top_k=...)` asks from code, `add(text=...)` keeps a note among the episodes,
-    `size` counts.
-
-    Example: `nr.layers.episodic()` with `run(..., resource_id="user-7")`.
-    """
-    return Episodic(
-        embed,
-        id=id,
-        slot=slot,
-        scope=scope,
-        budget=budget,
-        top_k=top_k,
-        min_score=min_score,
-        summarize=summarize,
-        max_episodes=max_episodes,
-    )
 
 
 def _first_asked(log: Sequence[Item]) -> str:

@@ -19,7 +19,16 @@ _SEARCHED = 4
 
 
 class History(ContextLayer[Any]):
-    """Has no state."""
+    """Show at most `max_items` (2 to 10,000) of the newest items.
+
+    The cut is moved back to a user's and to an assistant's message where it has none, to four times
+    as many items at most. A system message among the first four stays, calls without their outputs
+    and outputs without their calls do not.
+
+    Example: `nr.layers.history(max_items=20)`.
+
+    Has no state.
+    """
 
     scope = "execution"
 
@@ -47,18 +56,6 @@ class History(ContextLayer[Any]):
         most = CAP * self.max_items - (system is not None)
         kept = paired(items[_first(items, self.max_items, most) :], ())
         return kept if system is None or system in kept[:_SEARCHED] else [system, *kept]
-
-
-def history(max_items: int = 40, *, id: str = "history", slot: float = slots.HISTORY) -> History:
-    """Show at most `max_items` (2 to 10,000) of the newest items.
-
-    The cut is moved back to a user's and to an assistant's message where it has none, to four times
-    as many items at most. A system message among the first four stays, calls without their outputs
-    and outputs without their calls do not.
-
-    Example: `nr.layers.history(max_items=20)`.
-    """
-    return History(max_items, id=id, slot=slot)
 
 
 def _first(items: Sequence[Item], max_items: int, most: int) -> int:

@@ -20,7 +20,15 @@ Source: TypeAlias = "str | Path | Callable[[Any], str | Awaitable[str]]"
 
 
 class Instructions(ContextLayer[Any]):
-    """State: the text, once read."""
+    """Standing instructions, read once per context tree and shown before the history.
+
+    `source` is a text, a `pathlib.Path` to a file in UTF-8, or a function of the context that
+    returns the text. Over `budget` (tokens) the text is cut; 0 and None are no limit.
+
+    Example: `nr.layers.instructions(Path("AGENTS.md"), budget=2_000)`.
+
+    State: the text, once read.
+    """
 
     def __init__(
         self,
@@ -75,25 +83,6 @@ class Instructions(ContextLayer[Any]):
     async def on_spawn(self, params: SpawnParams) -> SpawnSeed:
         """Children are told the same, without reading it again."""
         return SpawnSeed(params.parent_state)
-
-
-def instructions(
-    source: Source,
-    *,
-    id: str = "instructions",
-    slot: float = slots.INSTRUCTIONS,
-    scope: Scope = "resource",
-    budget: BudgetWish = "auto",
-    placement: PlacementWish = "anchor",
-) -> Instructions:
-    """Standing instructions, read once per context tree and shown before the history.
-
-    `source` is a text, a `pathlib.Path` to a file in UTF-8, or a function of the context that
-    returns the text. Over `budget` (tokens) the text is cut; 0 and None are no limit.
-
-    Example: `nr.layers.instructions(Path("AGENTS.md"), budget=2_000)`.
-    """
-    return Instructions(source, id=id, slot=slot, scope=scope, budget=budget, placement=placement)
 
 
 def _read(id: str, path: Path) -> str:

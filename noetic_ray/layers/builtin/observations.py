@@ -41,7 +41,20 @@ class Observation(BaseModel):
 
 
 class Observations(ContextLayer[Any]):
-    """State: a list of {"text", "time"}, oldest first; "inherited" marks a parent's in a child."""
+    """Facts learnt over time: `add(text=...)`, `forget(text=...)`, and `all`, oldest first.
+
+    `observe(params)`, sync or async, may find facts in each model step (`params.new_items`,
+    `params.response`) and returns a list of texts or None. `all` has dicts with `text` and `time`,
+    in seconds since 1970. `forget` takes a fact, or how the facts to forget begin, and returns how
+    many it removed. A fact counts once, whatever its case and spacing; of
+    more than `max_items` the oldest go. The newest are shown, as many as the budget allows.
+    Children know what their parent knows, and what successful ones learn comes back; what they
+    forget stays known to the parent.
+
+    Example: `await ctx.context["observations"].add(text="The user prefers metric units.")`.
+
+    State: a list of {"text", "time"}, oldest first; "inherited" marks a parent's in a child.
+    """
 
     recall_mode: RecallMode = "eventual"
 
@@ -141,32 +154,6 @@ class Observations(ContextLayer[Any]):
             kept = [fact for fact in facts if not _plain(fact["text"]).startswith(start)]
         gone = len(facts) - len(kept)
         return Provided(gone, kept) if gone else 0
-
-
-def observations(
-    *,
-    id: str = "observations",
-    slot: float = slots.OBSERVATIONS,
-    scope: Scope = "resource",
-    budget: BudgetWish = (200, 2000),
-    max_items: int = 200,
-    observe: Observe | None = None,
-) -> Observations:
-    """Facts learnt over time: `add(text=...)`, `forget(text=...)`, and `all`, oldest first.
-
-    `observe(params)`, sync or async, may find facts in each model step (`params.new_items`,
-    `params.response`) and returns a list of texts or None. `all` has dicts with `text` and `time`,
-    in seconds since 1970. `forget` takes a fact, or how the facts to forget begin, and returns how
-    many it removed. A fact counts once, whatever its case and spacing; of
-    more than `max_items` the oldest go. The newest are shown, as many as the budget allows.
-    Children know what their parent knows, and what successful ones learn comes back; what they
-    forget stays known to the parent.
-
-    Example: `await ctx.context["observations"].add(text="The user prefers metric units.")`.
-    """
-    return Observations(
-        id=id, slot=slot, scope=scope, budget=budget, max_items=max_items, observe=observe
-    )
 
 
 def _plain(text: str) -> str:

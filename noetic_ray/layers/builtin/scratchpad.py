@@ -34,7 +34,20 @@ class Nothing(BaseModel):
 
 
 class Scratchpad(ContextLayer[Any]):
-    """State: {"value": the notes, "seed": what a child began with}."""
+    """Notes an agent keeps: `update(...)` merges, `replace(...)` and `clear()` do what they say.
+
+    Without a schema the notes are a text or a dict; a text that gets a dict keeps the old text
+    under `_previous`. With one, a pydantic model, what is kept must fit it. Dicts are merged deep,
+    lists and other values replaced; data is at most 32 deep. `snapshot` is a copy of the notes,
+    `text` what the model sees. `template` is a form for the notes, shown while there are none.
+    `read_only` offers no functions. Children have copies; what a successful child changed comes
+    back, and of several that changed the same key or list the last one wins. With scope
+    "execution" each context has notes of its own. `budget` is in tokens.
+
+    Example: `await ctx.context["scratchpad"].update({"city": "Oslo"})`.
+
+    State: {"value": the notes, "seed": what a child began with}.
+    """
 
     def __init__(
         self,
@@ -158,41 +171,6 @@ class Scratchpad(ContextLayer[Any]):
             return fitted(self.schema, value)
         except ValidationError as problem:
             raise ValueError(problems_of(problem)) from None
-
-
-def scratchpad(
-    schema: type[BaseModel] | None = None,
-    *,
-    id: str = "scratchpad",
-    slot: float = slots.SCRATCHPAD,
-    scope: Scope = "thread",
-    budget: BudgetWish = (200, 1500),
-    read_only: bool = False,
-    initial: Value | None = None,
-    template: str | None = None,
-) -> Scratchpad:
-    """Notes an agent keeps: `update(...)` merges, `replace(...)` and `clear()` do what they say.
-
-    Without a schema the notes are a text or a dict; a text that gets a dict keeps the old text
-    under `_previous`. With one, a pydantic model, what is kept must fit it. Dicts are merged deep,
-    lists and other values replaced; data is at most 32 deep. `snapshot` is a copy of the notes,
-    `text` what the model sees. `template` is a form for the notes, shown while there are none.
-    `read_only` offers no functions. Children have copies; what a successful child changed comes
-    back, and of several that changed the same key or list the last one wins. With scope
-    "execution" each context has notes of its own. `budget` is in tokens.
-
-    Example: `await ctx.context["scratchpad"].update({"city": "Oslo"})`.
-    """
-    return Scratchpad(
-        schema,
-        id=id,
-        slot=slot,
-        scope=scope,
-        budget=budget,
-        read_only=read_only,
-        initial=initial,
-        template=template,
-    )
 
 
 def _value(state: Any) -> Any:

@@ -30,7 +30,19 @@ class Search(BaseModel):
 
 
 class SemanticRecall(ContextLayer[Any]):
-    """State: what this context has read of the entries; the entries are in the storage."""
+    """Remember what users and assistants said, and show the `top_k` texts most like the question.
+
+    `embed(text) -> numbers`, sync or async, is yours; without one texts are compared by hashed
+    words, which needs no network and finds words, not meanings. Texts are kept in pieces of
+    `chunk` characters, `max_items` pieces at most, under the scope's own keys. What is less alike
+    than `min_score` (-1 to 1) is not shown, nor what this conversation said itself.
+    `search(query=..., top_k=...)` asks from code, `size` counts. An embedding of another length
+    needs another `id`.
+
+    Example: `nr.layers.semantic_recall(top_k=3)` with `run(..., resource_id="user-7")`.
+
+    State: what this context has read of the entries; the entries are in the storage.
+    """
 
     def __init__(
         self,
@@ -104,42 +116,6 @@ class SemanticRecall(ContextLayer[Any]):
             }
             for each in found
         ]
-
-
-def semantic_recall(
-    embed: Embed | None = None,
-    *,
-    id: str = "semantic_recall",
-    slot: float = slots.SEMANTIC_RECALL,
-    scope: Scope = "resource",
-    budget: BudgetWish = (0, 2000),
-    top_k: int = 5,
-    min_score: float = 0.25,
-    max_items: int = 2_000,
-    chunk: int = 800,
-) -> SemanticRecall:
-    """Remember what users and assistants said, and show the `top_k` texts most like the question.
-
-    `embed(text) -> numbers`, sync or async, is yours; without one texts are compared by hashed
-    words, which needs no network and finds words, not meanings. Texts are kept in pieces of
-    `chunk` characters, `max_items` pieces at most, under the scope's own keys. What is less alike
-    than `min_score` (-1 to 1) is not shown, nor what this conversation said itself.
-    `search(query=..., top_k=...)` asks from code, `size` counts. An embedding of another length
-    needs another `id`.
-
-    Example: `nr.layers.semantic_recall(top_k=3)` with `run(..., resource_id="user-7")`.
-    """
-    return SemanticRecall(
-        embed,
-        id=id,
-        slot=slot,
-        scope=scope,
-        budget=budget,
-        top_k=top_k,
-        min_score=min_score,
-        max_items=max_items,
-        chunk=chunk,
-    )
 
 
 def check_embed(id: str, embed: object) -> None:

@@ -29,7 +29,21 @@ AnswerRule: TypeAlias = "Callable[[Response, Any], Verdict | Awaitable[Verdict]]
 
 
 class Steering(ContextLayer[Any]):
-    """Has no state."""
+    """Rules for tool calls, `rule(call, ctx)`, and for answers, `rule(response, ctx)`.
+
+    A rule, sync or async, returns None (no opinion), True or `nr.Allow()`, `nr.Guide(text)` or
+    `nr.Deny(text)` (False denies without a reason). The first denial ends it; guidance of several
+    rules is joined. A rule that raises is reported and has no opinion; the guidance of the others
+    is lost with it, their denials are not. A call that is guided or denied is not run, its output
+    says why; an answer that is guided is thrown away and asked for again, at most three times in a
+    step, one that is denied raises SteeringDenied. `allow_tools` and `deny_tools` are patterns of
+    tool names, such as "web_*". `on_error="deny"` denies a tool call when a rule of `on_tool`
+    fails.
+
+    Example: `nr.layers.steering(deny_tools=["delete_*"], on_answer=[no_links])`.
+
+    Has no state.
+    """
 
     scope = "execution"
 
@@ -71,40 +85,6 @@ class Steering(ContextLayer[Any]):
         if params.response.calls:
             return None
         return await _judged(self.on_answer, params.response, params.ctx)
-
-
-def steering(
-    *,
-    on_tool: Iterable[ToolRule] = (),
-    on_answer: Iterable[AnswerRule] = (),
-    allow_tools: Iterable[str] | None = None,
-    deny_tools: Iterable[str] = (),
-    id: str = "steering",
-    slot: float = slots.STEERING,
-    on_error: OnToolCallError = "abstain",
-) -> Steering:
-    """Rules for tool calls, `rule(call, ctx)`, and for answers, `rule(response, ctx)`.
-
-    A rule, sync or async, returns None (no opinion), True or `nr.Allow()`, `nr.Guide(text)` or
-    `nr.Deny(text)` (False denies without a reason). The first denial ends it; guidance of several
-    rules is joined. A rule that raises is reported and has no opinion; the guidance of the others
-    is lost with it, their denials are not. A call that is guided or denied is not run, its output
-    says why; an answer that is guided is thrown away and asked for again, at most three times in a
-    step, one that is denied raises SteeringDenied. `allow_tools` and `deny_tools` are patterns of
-    tool names, such as "web_*". `on_error="deny"` denies a tool call when a rule of `on_tool`
-    fails.
-
-    Example: `nr.layers.steering(deny_tools=["delete_*"], on_answer=[no_links])`.
-    """
-    return Steering(
-        on_tool=on_tool,
-        on_answer=on_answer,
-        allow_tools=allow_tools,
-        deny_tools=deny_tools,
-        id=id,
-        slot=slot,
-        on_error=on_error,
-    )
 
 
 async def _judged(rules: Iterable[Any], what: Any, ctx: Any) -> Judgement | None:

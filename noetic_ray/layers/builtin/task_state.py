@@ -40,7 +40,17 @@ class Keys(BaseModel):
 
 
 class TaskState(ContextLayer[Any]):
-    """State: {"spaces": {namespace: {key: value}}, "seed": what a child began with}."""
+    """Facts about a task: `set(namespace, values)`, `get(namespace)`, `remove(namespace, keys)`.
+
+    `snapshot` is a copy of all of it. `namespaces` allows only those. Children have copies, and
+    what successful ones changed is merged key by key: what they added to a list is added once, a
+    value several changed is the last one's, and what one removed is gone unless it was changed
+    meanwhile. With scope "execution" each context has a state of its own. `budget` is in tokens.
+
+    Example: `await ctx.context["task_state"].set(namespace="plan", values={"done": ["a"]})`.
+
+    State: {"spaces": {namespace: {key: value}}, "seed": what a child began with}.
+    """
 
     def __init__(
         self,
@@ -119,26 +129,6 @@ class TaskState(ContextLayer[Any]):
         if self.namespaces is not None and namespace not in self.namespaces:
             known = ", ".join(sorted(self.namespaces))
             raise ValueError(f"there is no namespace {namespace!r}; there are {known}")
-
-
-def task_state(
-    *,
-    id: str = "task_state",
-    slot: float = slots.TASK_STATE,
-    scope: Scope = "thread",
-    budget: BudgetWish = None,
-    namespaces: Iterable[str] | None = None,
-) -> TaskState:
-    """Facts about a task: `set(namespace, values)`, `get(namespace)`, `remove(namespace, keys)`.
-
-    `snapshot` is a copy of all of it. `namespaces` allows only those. Children have copies, and
-    what successful ones changed is merged key by key: what they added to a list is added once, a
-    value several changed is the last one's, and what one removed is gone unless it was changed
-    meanwhile. With scope "execution" each context has a state of its own. `budget` is in tokens.
-
-    Example: `await ctx.context["task_state"].set(namespace="plan", values={"done": ["a"]})`.
-    """
-    return TaskState(id=id, slot=slot, scope=scope, budget=budget, namespaces=namespaces)
 
 
 def _checked_names(id: str, names: Iterable[str]) -> list[str]:

@@ -25,7 +25,16 @@ _TIMESPEC = {"second": "seconds", "minute": "minutes", "hour": "hours"}
 
 
 class Temporal(ContextLayer[Any]):
-    """Has no state."""
+    """Tell the model the time in a time zone, cut down to `granularity`.
+
+    The coarser it is the less often it changes. `clock` replaces the real one, for tests; a
+    time without a zone is taken to be in `tz`.
+    `ctx.context["temporal"].now` is the same text.
+
+    Example: `nr.layers.temporal("Europe/Oslo", granularity="hour")`.
+
+    Has no state.
+    """
 
     scope = "execution"
 
@@ -74,22 +83,3 @@ class Temporal(ContextLayer[Any]):
         if self.granularity == "day":
             return f"{now:%A} {now.date().isoformat()} ({self.tz})"
         return f"{now:%A} {now.isoformat(timespec=_TIMESPEC[self.granularity])} ({self.tz})"
-
-
-def temporal(
-    tz: str = "UTC",
-    *,
-    id: str = "temporal",
-    slot: float = slots.TEMPORAL,
-    granularity: Granularity = "minute",
-    clock: Callable[[], datetime] | None = None,
-) -> Temporal:
-    """Tell the model the time in a time zone, cut down to `granularity`.
-
-    The coarser it is the less often it changes. `clock` replaces the real one, for tests; a
-    time without a zone is taken to be in `tz`.
-    `ctx.context["temporal"].now` is the same text.
-
-    Example: `nr.layers.temporal("Europe/Oslo", granularity="hour")`.
-    """
-    return Temporal(tz, id=id, slot=slot, granularity=granularity, clock=clock)

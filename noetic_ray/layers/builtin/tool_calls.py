@@ -17,7 +17,16 @@ ARGUMENTS, OUTPUT = 120, 160
 
 
 class ToolCalls(ContextLayer[Any]):
-    """State: {"calls": [a dict each, oldest first], "count": how many there were}."""
+    """Show the last `max_calls` tool calls of this context: arguments, outcome, output, clipped.
+
+    `calls` are those, oldest first, as dicts of texts: `call_id`, `name`, `arguments`, `outcome`
+    (ok, failed, or pending before there is an output) and `output`; `count` is how many there were
+    in all. For agents whose history is cut short.
+
+    Example: `Harness(..., layers=[nr.layers.history(10), nr.layers.tool_calls()])`.
+
+    State: {"calls": [a dict each, oldest first], "count": how many there were}.
+    """
 
     def __init__(
         self,
@@ -58,25 +67,6 @@ class ToolCalls(ContextLayer[Any]):
             return None
         count = _count(params.state) + made
         return Update({"calls": calls[-self.max_calls :], "count": count})
-
-
-def tool_calls(
-    max_calls: int = 20,
-    *,
-    id: str = "tool_calls",
-    slot: float = slots.TOOL_CALLS,
-    scope: Scope = "execution",
-    budget: BudgetWish = None,
-) -> ToolCalls:
-    """Show the last `max_calls` tool calls of this context: arguments, outcome, output, clipped.
-
-    `calls` are those, oldest first, as dicts of texts: `call_id`, `name`, `arguments`, `outcome`
-    (ok, failed, or pending before there is an output) and `output`; `count` is how many there were
-    in all. For agents whose history is cut short.
-
-    Example: `Harness(..., layers=[nr.layers.history(10), nr.layers.tool_calls()])`.
-    """
-    return ToolCalls(max_calls, id=id, slot=slot, scope=scope, budget=budget)
 
 
 def _calls(state: Any) -> list[dict[str, str]]:
