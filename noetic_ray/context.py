@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -434,7 +434,7 @@ class SyncContext:
         self._call(self._ctx.checkpoint)
 
 
-class SyncLayers:
+class SyncLayers(Mapping[Any, Any]):
     """The layers of a context, for threads."""
 
     __slots__ = ("_ctx",)
@@ -444,6 +444,12 @@ class SyncLayers:
 
     def __getitem__(self, key: Any) -> Any:
         return _SyncHandle(self._ctx, self._ctx.context[key])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._ctx.context)
+
+    def __len__(self) -> int:
+        return len(self._ctx.context)
 
 
 class _SyncHandle:

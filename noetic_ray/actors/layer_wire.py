@@ -7,6 +7,7 @@ steps, and are one object per process.
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -22,6 +23,7 @@ from noetic_ray.layers.base import ContextLayer
 Ref = int | bytes
 Row = tuple[Any, ...]
 MAX_LAYERS = 1_024
+log = logging.getLogger("noetic_ray")
 _PROTOCOL = 5
 
 
@@ -97,7 +99,11 @@ def pack_remains(remains: Sequence[Remains]) -> bytes | None:
     """What aborted contexts left behind, whole: whoever reads it may know none of the layers."""
     if not remains:
         return None
-    return bytes(cloudpickle.dumps(list(remains), _PROTOCOL))
+    try:
+        return bytes(cloudpickle.dumps(list(remains), _PROTOCOL))
+    except Exception as error:  # an abort must come to its end, whatever layers hold
+        log.warning("the last hooks of some layers will not run: %s", error)
+        return None
 
 
 def unpack_remains(data: bytes | None) -> list[Remains]:

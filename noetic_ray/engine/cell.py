@@ -18,7 +18,9 @@ from noetic_ray.context import Context, Frame, current_frame
 from noetic_ray.engine.child import Child, Listener
 from noetic_ray.engine.layers.remains import (
     Remains,
+    bound_to_process,
     in_order,
+    let_go_here,
     remains_of,
     remains_of_killed,
 )
@@ -60,6 +62,7 @@ class Cell:
         "inherited",
         "layers",
         "left_behind",
+        "let_go",
         "lineage",
         "listener",
         "marks",
@@ -107,6 +110,7 @@ class Cell:
         self.layers: LayerStack | None = None
         self.lineage: Lineage | None = None
         self.windows: WindowMemory | None = None
+        self.let_go = False
         self.left_behind: list[tuple[int, list[Remains]]] = []
         self._recancel: asyncio.TimerHandle | None = None
         self.span = context_span(rt.span_sink, spec)
@@ -181,10 +185,14 @@ class Cell:
 
     async def _finish_layers(self, failure: BaseException | None) -> BaseException | None:
         assert self.layers is not None
+        ctx = self.ctx
+        completion = ctx.completed, ctx.completion_value
         try:
             await self.layers.finish("completed" if failure is None else "failed")
         except BaseException as error:  # an abort came in between, or a hook left by the back door
             return failure if failure is not None else error
+        finally:
+            ctx.completed, ctx.completion_value = completion
         return failure
 
     def _main_done(self, task: asyncio.Task[None]) -> None:
@@ -323,8 +331,21 @@ class Cell:
             return
         if self.reply is None:
             self._finish()
-        if not self.children:
+        if not self.children and not self._bound_layers():
             self._settle()
+
+    def _bound_layers(self) -> bool:
+        """Let go of layers whose states cannot leave this process, before an aborted end."""
+        if not self.ctx.aborted or self.layers is None or self.let_go or self.abandoned:
+            return False
+        self.let_go = True
+        entries = bound_to_process(self)
+        if entries:
+            self.thread_started()  # counts what must end before the context has settled
+            task = engine_task(self.rt.loop, let_go_here(self, entries))
+            self.rt.keep(task)
+            task.add_done_callback(lambda _: self.thread_done())
+        return bool(entries)
 
     def _finish(self) -> None:
         """The result is final: say so in the journal and to whoever waits."""
@@ -363,10 +384,11 @@ class Cell:
         wanted = self.spec.wants_layers
         if not wanted or self.layers is None or self.error is not None:
             return None
+        given = {id(seed.layer) for seed in self.spec.layers}
         return {
             entry.layer.id: entry.state
             for entry in self.layers.entries
-            if entry.ready and entry.layer.id in wanted
+            if entry.ready and entry.layer.id in wanted and id(entry.layer) in given
         }
 
     def _own_log(self) -> tuple[Any, ...]:

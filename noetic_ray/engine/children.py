@@ -12,6 +12,7 @@ from noetic_ray.context import current_frame
 from noetic_ray.engine.layers.remains import tear_down
 from noetic_ray.engine.layers.spawning import merge, needs_seeding, plain_seeds, seed, wanted_back
 from noetic_ray.engine.layers.stack import active
+from noetic_ray.engine.outcome import Completed
 from noetic_ray.engine.spec import ContextSpec, Reply
 from noetic_ray.engine.tasks import engine_task, uninterrupted
 from noetic_ray.errors import (
@@ -100,6 +101,11 @@ def copy_state(codec: Codec, state: Any, whose: str) -> Any:
     """A context's own copy of a state it is given. Raises ConfigError naming a key."""
     if state is None or (type(state) is dict and not state):
         return None
+    return copy_value(codec, state, whose)
+
+
+def copy_value(codec: Codec, state: Any, whose: str) -> Any:
+    """The same for a value whose emptiness means something."""
     try:
         return codec.loads(codec.dumps(state))
     except Exception as error:
@@ -236,6 +242,14 @@ async def end_children(cell: Cell, children: Sequence[Child], reason: str) -> No
         await tear_down(cell, cell.take_remains(waiting))
 
 
+def unstarted(id: str, error: BaseException) -> Reply:
+    """The reply of a child that was given up before it started."""
+    if isinstance(error, Completed | asyncio.CancelledError):
+        return Reply(id, "cancelled", error=to_wire(Cancelled("its parent ended first")))
+    reason = error if isinstance(error, NoeticError) else NoeticError(repr(error))
+    return Reply(id, "failed", error=to_wire(reason))
+
+
 class Detached:
     """A running child and its result; implements `context.DetachedHandle`."""
 
@@ -261,8 +275,7 @@ class Detached:
             await give_layers(cell, child.spec)
         except BaseException as error:
             if not cell.ctx.aborted:
-                reason = error if isinstance(error, NoeticError) else NoeticError(repr(error))
-                child.replied(Reply(child.id, "failed", error=to_wire(reason)))
+                child.replied(unstarted(child.id, error))
                 return
         cell.launch_child(child, resolve_placement(cell))
 
@@ -277,8 +290,10 @@ class Detached:
 
     async def _merge(self, reply: Reply) -> None:
         child = self._child
-        reply.output = await merge(child.cell, self._layers, child.spec, reply)
-        _resolve(self._done, reply)
+        try:
+            reply.output = await merge(child.cell, self._layers, child.spec, reply)
+        finally:
+            _resolve(self._done, reply)
 
     @property
     def id(self) -> str:

@@ -123,7 +123,6 @@ class Conversation:
             if refused is not None:
                 self._refused(refused, calls)
             if not calls or refused is not None:
-                await self._answered()
                 return
             again = await run_calls(self.cell, self.step, self.toolbox, calls)
             self.cell.check()
@@ -228,19 +227,27 @@ class Conversation:
             raise ModelRefused(text, self.step.id)
 
     async def answer(self) -> Any:
-        """The last round's text, parsed when the step has an `output` type."""
+        """The last round's text, parsed when the step has an `output` type.
+
+        The layers learn from the step when nothing more is asked, also from one that failed here.
+        """
         text = self._text()
         if self.step.output is None or _refusal(self.last) is not None:
+            await self._answered()
             return text
         tries = self.step.output_retries
         while True:
             try:
-                return parse_output(self.step, text)
+                parsed = parse_output(self.step, text)
             except ModelParseError as error:
                 if tries <= 0:
+                    await self._answered()
                     raise
                 tries -= 1
                 self.cell.ctx.item_log.append(user_message(_ask_again(error)))
+            else:
+                await self._answered()
+                return parsed
             await self.rounds()
             text = self._text()
 

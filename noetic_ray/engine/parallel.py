@@ -16,6 +16,7 @@ from noetic_ray.engine.children import (
     give_layers,
     give_plain_layers,
     resolve_placement,
+    unstarted,
 )
 from noetic_ray.engine.flow import callback
 from noetic_ray.engine.layers.spawning import merge
@@ -27,7 +28,6 @@ from noetic_ray.errors import (
     NoeticError,
     ParallelFailed,
     from_wire,
-    to_wire,
 )
 from noetic_ray.results import SettleResult
 from noetic_ray.steps import Step
@@ -103,9 +103,9 @@ class _Group:
         if failure is None and not self.stopped:
             self.cell.launch_child(child, self.placement)
             return
-        if not isinstance(failure, NoeticError):
-            failure = Cancelled(self.cell.ctx.abort_reason or self.reason)
-        child.replied(Reply(child.id, "cancelled", error=to_wire(failure)))
+        if failure is None:
+            failure = Cancelled(self.reason)
+        child.replied(unstarted(child.id, failure))
 
     def _own(self, coro: Coroutine[Any, Any, None]) -> None:
         task = engine_task(self.cell.rt.loop, coro)

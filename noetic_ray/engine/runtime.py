@@ -6,6 +6,7 @@ The driver of an `inline` harness has one, each context actor has one.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import threading
 from collections import OrderedDict
@@ -18,18 +19,20 @@ from noetic_ray.engine.cell import Cell
 from noetic_ray.engine.child import Link, Listener
 from noetic_ray.engine.dispatch import dispatch
 from noetic_ray.engine.figures import snapshot, tokens_of
+from noetic_ray.engine.outcome import Completed
 from noetic_ray.engine.spans import close_failed
 from noetic_ray.engine.spec import PARENT_LOST, ContextSpec, EngineConfig, ParentInfo
 from noetic_ray.engine.tasks import LoopThread
 from noetic_ray.engine.threads import ThreadPool
 from noetic_ray.engine.watchdog import Watchdog
-from noetic_ray.errors import ContextLost
+from noetic_ray.errors import Cancelled, ContextLost
 from noetic_ray.items import Item
 from noetic_ray.log import ItemLog
 from noetic_ray.placement import Placement
 from noetic_ray.protocols import ChannelPort, JournalSink, KeyValues
 
 MAX_TOMBSTONES = 10_000
+log = logging.getLogger("noetic_ray")
 
 
 class Codec(Protocol):
@@ -94,7 +97,13 @@ class Runtime:
     def keep(self, task: asyncio.Task[Any]) -> None:
         """Own a task of the runtime itself until it ends."""
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._kept_ended)
+
+    def _kept_ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, Cancelled | Completed):
+            log.warning("a task of the runtime failed: %r", error)
 
     def on_loop(self) -> bool:
         """Whether the caller runs on the run loop."""

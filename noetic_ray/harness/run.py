@@ -50,6 +50,7 @@ class Run(Generic[Out]):
         self._on_result: Callable[[Run[Any], Reply], Any] | None = None
         self._on_settled: Callable[[Run[Any], Reply], None] | None = None
         self._tear_down: Callable[[Run[Any]], Coroutine[Any, Any, None]] | None = None
+        self._remains_if_killed: Callable[[Reply], list[Remains]] | None = None
         self._timed_out: float | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -204,6 +205,9 @@ class Run(Generic[Out]):
         if self._last is None:
             return []
         remains, self._last.remains = self._last.remains, []
+        killed, self._remains_if_killed = self._remains_if_killed, None
+        if not remains and killed is not None:
+            return killed(self._last)
         return remains
 
     async def _abort(

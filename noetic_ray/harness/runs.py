@@ -8,12 +8,14 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from uuid_utils import uuid7
 
-from noetic_ray.canonical import to_json_bytes
+from noetic_ray.canonical import clean_text, to_json_bytes
 from noetic_ray.engine.children import copy_state, result_of
+from noetic_ray.engine.layers.remains import remains_of_killed
 from noetic_ray.engine.layers.stack import fresh_seeds
 from noetic_ray.engine.local_channels import warn_dropped
 from noetic_ray.engine.spec import ContextSpec, Reply, RunScope
@@ -83,6 +85,8 @@ class RunTable:
             raise TypeError(f"a run takes a step, not {type(step).__name__}{hint}")
         if timeout is not None and timeout <= 0:
             raise ConfigError("INVALID_TIMEOUT", f"the run's timeout is {timeout}", "use above 0")
+        _check_name("thread_id", thread_id)
+        _check_name("resource_id", resource_id)
         id = self._new_id(run_id)
         trace_id, parent_span = _current_trace()
         config = self._settings.engine
@@ -131,6 +135,8 @@ class RunTable:
         run._on_result = self._result
         run._on_settled = self._settled
         run._tear_down = self.tear_down
+        if spec.layers:
+            run._remains_if_killed = partial(remains_of_killed, spec)
         self._live[spec.id] = run
         harness = self._settings.engine.name
         data = {"step": spec.step.id, "thread_id": spec.thread_id, "harness": harness}
@@ -285,6 +291,12 @@ class RunTable:
     async def take_approval(self, id: str) -> None:
         """Mark a request as answered. Raises ConfigError UNKNOWN_APPROVAL."""
         await self._desk.take(id, tuple(self._live))
+
+
+def _check_name(what: str, name: object) -> None:
+    usable = name is None or (isinstance(name, str) and name and clean_text(name) == name)
+    if not usable:
+        raise ConfigError("INVALID_" + what.upper(), f"{what} is {name!r}", "Give a text or None.")
 
 
 class _Answer:

@@ -6,13 +6,13 @@ here: bottom-up, the last child first, wherever that happens.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from noetic_ray.context import Context
 from noetic_ray.engine.layers.entry import LayerEntry, state_key
-from noetic_ray.engine.layers.hooks import keep_state, try_hook
+from noetic_ray.engine.layers.hooks import diagnose, keep_state, try_hook
 from noetic_ray.engine.layers.stack import LayerStack
 from noetic_ray.errors import NoeticError
 from noetic_ray.layers.base import ContextLayer, has_hook
@@ -60,6 +60,46 @@ def remains_of_killed(spec: ContextSpec, reply: Reply) -> list[Remains]:
         return []
     reason = reply.error.get("reason") if reply.error else None
     return [Remains(spec.id, spec.depth, spec.thread_id, spec.resource_id, reason, left)]
+
+
+def bound_to_process(cell: Cell) -> list[LayerEntry]:
+    """Layers with last hooks whose states no other process can be given."""
+    if cell.layers is None or cell.rt.elsewhere is None:
+        return []
+    entries = [each for each in cell.layers.entries if each.live and _has_last_words(each.layer)]
+    return [entry for entry in entries if not _can_travel(cell, entry.state)]
+
+
+def _can_travel(cell: Cell, state: Any) -> bool:
+    try:
+        cell.rt.codec.dumps(state)
+    except Exception:
+        return False
+    return True
+
+
+async def let_go_here(cell: Cell, entries: Sequence[LayerEntry]) -> None:
+    """Run the last hooks of an aborted context's layers in the process their states live in.
+
+    It happens whoever aborted: nobody could do it later, somewhere else.
+    """
+    ctx = cell.ctx
+    log = ctx.item_log.items
+    for entry in entries:
+        if has_hook(entry.layer, "on_complete") and not entry.completed:
+            await _survive(cell, entry, "on_complete", _complete(cell, ctx, entry, log))
+    for entry in reversed(entries):
+        if has_hook(entry.layer, "dispose"):
+            await _survive(cell, entry, "dispose", _dispose(cell, ctx, entry))
+        entry.disposed = True
+
+
+async def _survive(cell: Cell, entry: LayerEntry, hook: str, call: Awaitable[None]) -> None:
+    """On an aborted context every failure would count as the abort's."""
+    try:
+        await call
+    except BaseException as error:
+        diagnose(cell, entry.layer.id, hook, error)
 
 
 def _has_last_words(layer: ContextLayer[Any]) -> bool:

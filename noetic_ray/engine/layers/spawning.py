@@ -96,9 +96,9 @@ async def _ask(
 
 def _copy(cell: Cell, layer: ContextLayer[Any], state: Any) -> Any:
     """A child in this process must not share the state; one elsewhere gets a copy on the way."""
-    from noetic_ray.engine.children import copy_state
+    from noetic_ray.engine.children import copy_value
 
-    return copy_state(cell.rt.codec, state, f"layer {layer.id!r} of context {cell.ctx.id}")
+    return copy_value(cell.rt.codec, state, f"layer {layer.id!r} of context {cell.ctx.id}")
 
 
 def _checked(cell: Cell, layer: ContextLayer[Any], items: Sequence[Any]) -> list[Item]:

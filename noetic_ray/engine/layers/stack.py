@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from noetic_ray.context import current_frame
@@ -15,6 +16,7 @@ from noetic_ray.engine.layers.hooks import (
     try_hook,
 )
 from noetic_ray.engine.layers.serial import Serial
+from noetic_ray.engine.outcome import Completed
 from noetic_ray.engine.spec import LayerSeed
 from noetic_ray.engine.tasks import engine_task
 from noetic_ray.errors import ErrorRecord, NoeticError, StepFailed
@@ -29,6 +31,7 @@ from noetic_ray.layers.hooks import (
 from noetic_ray.layers.writer import StateWriter
 
 if TYPE_CHECKING:
+    from noetic_ray.context import Context
     from noetic_ray.engine.cell import Cell
 
 Active = tuple[LayerEntry, ...]
@@ -152,18 +155,21 @@ class LayerStack:
         for entry in () if cell.spec.preview else entries:
             entry.completed = True
             if has_hook(entry.layer, "on_complete"):
-                await self._complete(entry, outcome)
+                with _open_end(ctx):
+                    await self._complete(entry, outcome)
         for entry in reversed(entries):
             if has_hook(entry.layer, "dispose"):
-                await try_hook(
-                    cell,
-                    entry,
-                    "dispose",
-                    lambda entry=entry: DisposeParams(ctx, entry.storage, entry.state),  # type: ignore[misc]
-                )
+                with _open_end(ctx):
+                    await self._dispose(entry)
             entry.disposed = True
         if self.writer is not None:
             await self.writer.flush()
+
+    async def _dispose(self, entry: LayerEntry) -> None:
+        ctx = self.cell.ctx
+        await try_hook(
+            self.cell, entry, "dispose", lambda: DisposeParams(ctx, entry.storage, entry.state)
+        )
 
     async def _complete(self, entry: LayerEntry, outcome: EndOfContext) -> None:
         ctx = self.cell.ctx
@@ -176,6 +182,14 @@ class LayerStack:
         )
         if answer:
             keep_state(self.cell, entry, answer.state)
+
+
+@contextmanager
+def _open_end(ctx: Context) -> Iterator[None]:
+    """A last hook may still run steps; completing the context has no more meaning for others."""
+    ctx.completed = False
+    with suppress(Completed):
+        yield
 
 
 def _is_kept(cell: Cell, layer: ContextLayer[Any]) -> bool:

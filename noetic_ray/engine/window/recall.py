@@ -147,8 +147,14 @@ async def render_deltas(cell: Cell, entries: Active, draft: Draft) -> dict[str, 
     return deltas
 
 
-async def project(cell: Cell, entries: Active, history: Sequence[Item]) -> Sequence[Item]:
-    """The history as the layers want it to look; the very object given when none changes it."""
+async def project(
+    cell: Cell, entries: Active, history: Sequence[Item], tail: Sequence[Item]
+) -> Sequence[Item]:
+    """The history as the layers want it to look; the very object given when none changes it.
+
+    What is in `tail` follows anyway: a layer that answers with the whole log does not double it.
+    """
+    raw = history
     ctx = cell.ctx
     for entry in those_with(entries, "project_history"):
         shown = history
@@ -163,4 +169,7 @@ async def project(cell: Cell, entries: Active, history: Sequence[Item]) -> Seque
             history = answer if isinstance(answer, ItemsView) else [parse_item(i) for i in answer]
         except (NoeticError, TypeError) as error:
             diagnose(cell, entry.layer.id, "project_history", error)
-    return history
+    if history is raw:
+        return raw
+    own = {item.id for item in tail}
+    return [item for item in history if item.id not in own]

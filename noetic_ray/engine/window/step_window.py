@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from noetic_ray.context import current_frame
 from noetic_ray.engine.layers.stack import Active, active
 from noetic_ray.engine.window.lineage import keep_lineage, lineage_of
-from noetic_ray.engine.window.memory import WindowMemory
+from noetic_ray.engine.window.memory import Cut, WindowMemory
 from noetic_ray.engine.window.recall import Recalls, project, render_deltas
 from noetic_ray.engine.window.summary import summarize
 from noetic_ray.items import Item
@@ -90,29 +90,36 @@ class StepWindow:
 
     async def _fit(self, plan: Plan, window: Window | None) -> Assembled:
         cell, memory = self._cell, self._memory
+        cut = memory.cut_of(window)
         log = cell.ctx.item_log
         raw = log.before(self._split)
-        history = await project(cell, self._entries, raw)
+        history = await project(cell, self._entries, raw, self._tail)
         parts = Parts(plan.anchor, history, plan.live, plan.update, self._tail, self._system)
-        start = memory.start if history is raw else 0
-        assembled = assemble(parts, window, memory.estimates, start, memory.summary)
+        start = cut.start if history is raw else 0
+        assembled = assemble(parts, window, memory.estimates, start, cut.summary)
         if window is not None and window.overflow == "summarize" and history is raw:
-            assembled = await self._summarized(parts, window, assembled)
+            assembled = await self._summarized(parts, window, assembled, cut)
         if history is raw:
-            memory.start = assembled.history_start
+            cut.start = assembled.history_start
         return assembled
 
-    async def _summarized(self, parts: Parts, window: Window, assembled: Assembled) -> Assembled:
-        """Put a summary in the place of what fell out; without one it is simply left out."""
-        memory = self._memory
-        if assembled.history_start <= memory.summarized or self._cell.spec.preview:
+    async def _summarized(
+        self, parts: Parts, window: Window, assembled: Assembled, cut: Cut
+    ) -> Assembled:
+        """Put a summary in the place of what fell out; without one it is simply left out.
+
+        A summary that failed is not asked for again before more has fallen out.
+        """
+        if assembled.history_start <= cut.summarized or self._cell.spec.preview:
             return assembled
-        fallen = parts.history[memory.summarized : assembled.history_start]
-        summary = await summarize(self._cell, self._step, window, memory.summary, fallen)
+        fallen = parts.history[cut.summarized : assembled.history_start]
+        cut.summarized = assembled.history_start
+        summary = await summarize(self._cell, self._step, window, cut.summary, fallen)
         if summary is None:
             return assembled
-        memory.summary, memory.summarized = summary, assembled.history_start
-        return assemble(parts, window, memory.estimates, assembled.history_start, summary)
+        cut.summary = summary
+        estimates = self._memory.estimates
+        return assemble(parts, window, estimates, assembled.history_start, summary)
 
     # -- the request -----------------------------------------------------------------------------
 

@@ -30,6 +30,7 @@ INSTRUCTIONS = (
     " facts and names, results of tools, and what is still open. Add nothing."
 )
 MAX_PART = 4_000
+MAX_TOKENS = 1_000_000
 
 
 async def summarize(
@@ -42,7 +43,7 @@ async def summarize(
     request = ModelRequest(
         model=window.model or step.model,
         instructions=INSTRUCTIONS,
-        items=(user_message(_told(before, fallen)),),
+        items=(user_message(_told(before, fallen, _most(window))),),
         context_id=cell.ctx.id,
     )
     round_ = ModelRound(cell, step, request.model, quiet=True)
@@ -63,10 +64,24 @@ async def summarize(
     return developer_message(f"Summary of the conversation before this point:\n{text}")
 
 
-def _told(before: Item | None, fallen: Sequence[Item]) -> str:
-    parts = [] if before is None else [item_text(before)]
-    parts += [line for item in fallen if (line := _line(item))]
-    return "\n\n".join(parts)
+def _most(window: Window) -> int:
+    """Characters that fit into the window, as far as it has a limit."""
+    return 4 * int(min(window.token_budget - window.response_reserve, MAX_TOKENS))
+
+
+def _told(before: Item | None, fallen: Sequence[Item], most: int) -> str:
+    """The text to sum up, of at most so many characters."""
+    head = "" if before is None else item_text(before)
+    lines: list[str] = []
+    room = most - len(head)
+    for item in reversed(fallen):  # where all is too much the newest part is worth more
+        line = _line(item)
+        room -= len(line) + 2
+        if room < 0:
+            break
+        if line:
+            lines.append(line)
+    return "\n\n".join([*([head] if head else []), *reversed(lines)])
 
 
 def _line(item: Item) -> str:

@@ -290,3 +290,106 @@ def test_what_the_child_logged_is_shown_to_the_merge(telling: nr.Harness) -> Non
         ctx.item_log.append(nr.user_message("from the child"))
 
     assert telling.run(nr.spawn("s", logs), layers=[Reads()]) == ["from the child"]
+
+
+class Seeds(nr.ContextLayer):
+    """Gives children what it was made with."""
+
+    id = "seeds"
+
+    def __init__(self, seed: Any) -> None:
+        self.seed = seed
+
+    async def on_spawn(self, params: Any) -> nr.SpawnSeed:
+        return nr.SpawnSeed(self.seed)
+
+    provides = {"value": nr.layer_data(lambda state: state)}
+
+
+@pytest.mark.parametrize("seed", [{}, [], "", 0, None])
+def test_an_empty_seed_arrives_as_it_is(telling: nr.Harness, seed: Any) -> None:
+    @nr.step
+    async def reads(_: Any, ctx: nr.Context) -> Any:
+        return ctx.context["seeds"].value
+
+    assert telling.run(nr.spawn("s", reads), layers=[Seeds(seed)]) == seed
+
+
+def test_an_inner_layer_of_the_child_does_not_come_back(telling: nr.Harness) -> None:
+    class Inner(nr.ContextLayer):
+        id = "files"
+
+        async def init(self, params: Any) -> list[str]:
+            return ["INNER"]
+
+    @nr.step
+    async def nothing(_: Any, ctx: nr.Context) -> None:
+        return None
+
+    child = nr.spawn("s", nr.with_context("w", nothing, [Inner()]))
+    assert names_after(telling, child) == ["c.ts"]
+
+
+def test_a_detached_child_s_handle_is_resolved_whatever_its_merge_does(
+    telling: nr.Harness,
+) -> None:
+    class Completes(nr.ContextLayer):
+        id = "completes"
+
+        async def on_return(self, params: Any) -> nr.Merge:
+            params.ctx.complete("early")
+            await params.ctx.run(tells_its_log)
+            return nr.Merge()
+
+    @nr.step
+    async def detaches(_: Any, ctx: nr.Context) -> Any:
+        return await ctx.detach(tells_its_log)
+
+    assert telling.run(detaches, layers=[Completes()], timeout=30) == "early"
+
+
+def test_layers_that_call_each_other_do_not_wait_for_ever(telling: nr.Harness) -> None:
+    async def bump(args: Any, state: int, ctx: nr.Context) -> nr.Provided:
+        await asyncio.sleep(0.01)
+        return nr.Provided(None, state + 1)
+
+    class Calls(nr.ContextLayer):
+        timeouts = {"store": 5.0}
+
+        def __init__(self, id: str, other: str) -> None:
+            self.id, self.other = id, other
+
+        async def init(self, params: Any) -> int:
+            return 0
+
+        async def store(self, params: Any) -> None:
+            await asyncio.sleep(0.01)
+            await params.ctx.context[self.other].bump()
+
+        provides = {
+            "bump": nr.layer_function(bump),
+            "n": nr.layer_data(lambda state: state),
+        }
+
+    @nr.step
+    async def asks(_: Any, ctx: nr.Context) -> list[int]:
+        await ctx.run(nr.call_model("ask", model="m", tools=[]), "x")
+        return [ctx.context["a"].n, ctx.context["b"].n]
+
+    assert telling.run(asks, layers=[Calls("a", "b"), Calls("b", "a")]) == [1, 1]
+
+
+def test_store_hooks_may_spawn(telling: nr.Harness) -> None:
+    class Spawns(Seeds):
+        async def store(self, params: Any) -> nr.Update:
+            return nr.Update(await params.ctx.spawn(tells_its_log))
+
+    class Other(Spawns):
+        id = "other"
+
+    @nr.step
+    async def asks(_: Any, ctx: nr.Context) -> Any:
+        await ctx.run(nr.call_model("ask", model="m", tools=[]), "x")
+        return [ctx.context["seeds"].value, ctx.context["other"].value]
+
+    assert telling.run(asks, layers=[Spawns(1), Other(2)]) == [[], []]

@@ -144,3 +144,22 @@ def test_arguments_are_checked_when_the_function_is_called(telling: nr.Harness) 
         return "not checked"
 
     assert "n: Input should be a valid integer" in telling.run(calls, layers=[Loose()])
+
+
+def test_threads_see_which_layers_there_are(telling: nr.Harness) -> None:
+    @nr.step
+    def looks(_: Any, ctx: nr.Context) -> Any:
+        layers = ctx.sync.context
+        return [list(layers), len(layers), "loose" in layers, "other" in layers]
+
+    assert telling.run(looks, layers=[Loose()]) == [["loose"], 1, True, False]
+
+
+@pytest.mark.parametrize("name", ["thread_id", "resource_id"])
+@pytest.mark.parametrize("wrong", ["", "\ud800", 7])
+def test_a_name_nobody_could_write_down_is_refused(
+    telling: nr.Harness, name: str, wrong: Any
+) -> None:
+    with pytest.raises(nr.ConfigError) as caught:
+        telling.start(ask, "x", **{name: wrong})
+    assert caught.value.code == f"INVALID_{name.upper()}"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -211,3 +213,77 @@ def test_a_body_that_ignores_the_abort_has_ended_before_the_hooks(
     wait_until(lambda: started(file, "R"))
     run.cancel()
     assert last(file) == ["R.body", *words("R")]
+
+
+class Connection(nr.ContextLayer):
+    """Holds something that lives in one process only."""
+
+    def __init__(self, id: str, file: Path) -> None:
+        self.id, self.file = id, str(file)
+
+    async def init(self, params: Any) -> Any:
+        with open(self.file, "a") as out:
+            out.write(f"{self.id}.init\n")
+        return threading.Lock()
+
+    async def dispose(self, params: Any) -> None:
+        assert params.state.acquire(timeout=1)
+        with open(self.file, "a") as out:
+            out.write(f"{self.id}.dispose\n")
+
+
+@pytest.mark.parametrize("how", ["cancel", "abort"])
+def test_what_cannot_leave_its_process_is_let_go_there(
+    telling: nr.Harness, tmp_path: Path, how: str
+) -> None:
+    file = tmp_path / "diary"
+    child = nr.spawn("child", waits, layers=[Connection("C", file)])
+    run = telling.start(child, layers=[Connection("R", file)])
+    wait_until(lambda: started(file, "R", "C"))
+    report = getattr(run, how)("enough")
+    assert (report.reached, report.settled) == (2, 2)
+    assert run.status == "cancelled"
+    run.cancel()
+    assert sorted(last(file)) == ["C.dispose", "R.dispose"]
+
+
+def test_last_hooks_may_still_run_steps_after_complete(telling: nr.Harness, tmp_path: Path) -> None:
+    file = tmp_path / "diary"
+
+    class Works(Diary):
+        async def on_complete(self, params: Any) -> None:
+            self.note(await params.ctx.run(ends))
+            params.ctx.complete("not this")
+
+    @nr.step
+    async def completes(_: Any, ctx: nr.Context) -> None:
+        ctx.complete("early")
+
+    layers = [Works("a", file), Works("b", file)]
+    assert telling.run(completes, layers=layers) == "early"
+    assert last(file) == ["a.done", "b.done", "b.dispose", "a.dispose"]
+
+
+@pytest.mark.ray
+def test_a_root_that_had_to_be_killed_is_torn_down_too(
+    ray_harness: nr.Harness, tmp_path: Path
+) -> None:
+    file = tmp_path / "diary"
+
+    class Final(nr.ContextLayer):
+        id = "final"
+
+        async def dispose(self, params: Any) -> None:
+            with open(file, "a") as out:
+                out.write(f"dispose:{params.state}\n")
+
+    @nr.step
+    def stubborn(_: Any, ctx: nr.Context) -> None:
+        Path(f"{file}.started").touch()
+        while True:
+            time.sleep(0.05)
+
+    run = ray_harness.start(stubborn, layers=[Final()])
+    wait_until(lambda: Path(f"{file}.started").exists())
+    assert run.cancel("enough").killed == 1
+    assert lines(file) == ["dispose:None"]

@@ -218,3 +218,79 @@ def test_what_the_provider_s_cache_says_is_judged(
 
     harness = make_harness(nr.testing.ScriptedModel(script), placement=backend)
     assert harness.run(goes_on, layers=[Noted()]) == reasons
+
+
+def test_a_small_window_hides_nothing_from_a_later_large_one(telling: nr.Harness) -> None:
+    small = nr.call_model(
+        "small", model="m", tools=[], window=nr.Window(token_budget=300, response_reserve=10)
+    )
+
+    @nr.step
+    async def both(_: Any, ctx: nr.Context) -> list[int]:
+        one = json.loads(await ctx.run(small, "a"))["items"]
+        large = nr.call_model("large", model="m", tools=[], window=nr.Window())
+        two = json.loads(await ctx.run(large, "b"))["items"]
+        return [len(one), len(two)]
+
+    few, all_ = telling.run(both, items=talk(60))
+    assert few < 30
+    assert all_ == 60 + 3
+
+
+def test_a_layer_that_shows_the_whole_log_does_not_double_the_step_s_own(
+    telling: nr.Harness,
+) -> None:
+    class Whole(nr.ContextLayer):
+        id = "whole"
+
+        async def project_history(self, params: Any) -> Any:
+            return params.ctx.item_log.items
+
+    assert shown(telling, ask, items=talk(2), layers=[Whole()]) == ["item 0", "item 1", "last"]
+
+
+def test_layers_learn_once_from_a_step_that_was_asked_again(
+    make_harness: Any, backend: str
+) -> None:
+    class Learns(nr.ContextLayer):
+        id = "learns"
+
+        async def init(self, params: Any) -> list[int]:
+            return []
+
+        async def store(self, params: Any) -> nr.Update:
+            return nr.Update([*params.state, len(params.new_items)])
+
+        provides = {"seen": nr.layer_data(lambda state: state)}
+
+    def script(request: Any) -> str:
+        return "[1]" if len(request.items) > 2 else "nope"
+
+    @nr.step
+    async def asks(_: Any, ctx: nr.Context) -> Any:
+        step = nr.call_model("ask", model="m", tools=[], output=list[int], output_retries=1)
+        return [await ctx.run(step, "x"), ctx.context["learns"].seen]
+
+    harness = make_harness(nr.testing.ScriptedModel(script), placement=backend)
+    assert harness.run(asks, layers=[Learns()]) == [[1], [4]]
+
+
+def test_a_summary_that_failed_is_not_asked_for_again_at_once(
+    make_harness: Any, backend: str
+) -> None:
+    def script(request: Any) -> Any:
+        if request.model == "summer":
+            return nr.testing.reply(refusal="no", input_tokens=1000)
+        return nr.testing.reply("ok", input_tokens=1)
+
+    @nr.step
+    async def goes_on(_: Any, ctx: nr.Context) -> int:
+        for n in range(10):
+            await ctx.run(ask, f"{n}")
+        return ctx.tokens.input
+
+    window = nr.Window(
+        token_budget=1_000, response_reserve=100, overflow="summarize", model="summer"
+    )
+    harness = make_harness(nr.testing.ScriptedModel(script), placement=backend, window=window)
+    assert harness.run(goes_on, items=talk(100)) == 1000 + 10
