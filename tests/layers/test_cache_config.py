@@ -47,12 +47,12 @@ def test_the_outermost_settings_are_taken(limits: Any) -> None:
 @pytest.mark.parametrize("name", ["min_epoch_assemblies", "max_epoch_assemblies"])
 @pytest.mark.parametrize("value", [0, -1, 1.0, "2", None, True, float("nan")])
 def test_a_count_is_a_whole_number_from_one_on(name: str, value: Any) -> None:
-    refused({name: value}, "whole number")
+    expect_refused({name: value}, "whole number")
 
 
 @pytest.mark.parametrize("value", [-1, 0.5, "2", None, False])
 def test_tokens_are_a_whole_number(value: Any) -> None:
-    refused({"min_cached_tokens": value}, "at least 0")
+    expect_refused({"min_cached_tokens": value}, "at least 0")
 
 
 @pytest.mark.parametrize(
@@ -60,20 +60,20 @@ def test_tokens_are_a_whole_number(value: Any) -> None:
 )
 @pytest.mark.parametrize("value", [-0.1, 1.1, float("nan"), float("inf"), 10**400, "1", None, True])
 def test_a_share_is_from_0_to_1(name: str, value: Any) -> None:
-    refused({name: value}, "from 0 to 1")
+    expect_refused({name: value}, "from 0 to 1")
 
 
 @pytest.mark.parametrize("value", [1, 0, None, "yes"])
 def test_enabled_is_true_or_false(value: Any) -> None:
-    refused({"enabled": value}, "True or False")
+    expect_refused({"enabled": value}, "True or False")
 
 
 def test_a_layer_may_not_go_back_and_forth() -> None:
-    refused({"auto_promote_churn": 0.9}, "back and forth")
-    refused({"auto_demote_churn": 0.1}, "back and forth")
+    expect_refused({"auto_promote_churn": 0.9}, "back and forth")
+    expect_refused({"auto_demote_churn": 0.1}, "back and forth")
 
 
-def refused(settings: dict[str, Any], hint: str) -> None:
+def expect_refused(settings: dict[str, Any], hint: str) -> None:
     with pytest.raises(nr.ConfigError) as caught:
         nr.ContextCache(**settings)
     assert caught.value.code == "INVALID_CONTEXT_CACHE"

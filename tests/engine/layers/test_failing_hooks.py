@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
 from typing import Any
 
@@ -145,11 +146,13 @@ def test_a_plain_function_is_a_hook_too(telling: nr.Harness) -> None:
         id = "plain"
 
         def recall(self, params: Any) -> str:  # type: ignore[override]
-            time.sleep(0.01)
-            return "from a thread"
+            return threading.current_thread().name
 
     said = json.loads(telling.run(ask, "hello", layers=[Plain()]))
-    assert said["items"][0] == ["developer", "from a thread"]
+    (role, thread), _ = said["items"]
+    assert role == "developer"
+    assert not thread.startswith("noetic-run")
+    assert not thread.startswith("noetic-telling"), "the loop's own thread"
 
 
 def test_an_abort_cuts_a_hook_off(telling: nr.Harness) -> None:

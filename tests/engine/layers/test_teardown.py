@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -280,8 +279,8 @@ def test_a_root_that_had_to_be_killed_is_torn_down_too(
     @nr.step
     def stubborn(_: Any, ctx: nr.Context) -> None:
         Path(f"{file}.started").touch()
-        while True:
-            time.sleep(0.05)
+        while not threading.Event().wait(0.05):
+            continue
 
     run = ray_harness.start(stubborn, layers=[Final()])
     wait_until(lambda: Path(f"{file}.started").exists())
