@@ -163,7 +163,8 @@ class EpochUsage:
 
     The token figures are estimates: pinned before the history, shown after it, and the message
     that says what of the pinned is out of date. `reanchor_reason` says why the epoch began, on its
-    first assembly; None while it goes on.
+    first assembly: cold-start, instructions-changed, cache-miss, max-age, delta-pressure (too much
+    had changed) or delta-overflow (what changed could not be told); None while it goes on.
     """
 
     id: str

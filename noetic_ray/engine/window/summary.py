@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from noetic_ray.engine.layers.hooks import diagnose, hook_failed
@@ -36,17 +36,29 @@ MAX_TOKENS = 1_000_000
 async def summarize(
     cell: Cell, step: Any, window: Window, before: Item | None, fallen: Sequence[Item]
 ) -> Item | None:
-    """A message that stands for `before` and `fallen`; None when the model gave none.
+    """A message that stands for `before` and all of `fallen`, as far as a model wrote one.
 
-    The call counts as the context's own: its tokens, its cost, its span.
+    What is too much for one request is summed up in several, each with the summary so far. They
+    count as the context's own: tokens, cost, spans.
     """
+    summary = before
+    for part in _parts(fallen, _room(window)):
+        text = await _sum_up(cell, step, window.model or step.model, _told(summary, part))
+        if text is None:
+            break
+        summary = developer_message(f"Summary of the conversation before this point:\n{text}")
+    return None if summary is before else summary
+
+
+async def _sum_up(cell: Cell, step: Any, model: str, told: str) -> str | None:
+    """One request; a failure is a diagnostic, and nothing."""
     request = ModelRequest(
-        model=window.model or step.model,
+        model=model,
         instructions=INSTRUCTIONS,
-        items=(user_message(_told(before, fallen, _most(window))),),
+        items=(user_message(told),),
         context_id=cell.ctx.id,
     )
-    round_ = ModelRound(cell, step, request.model, quiet=True)
+    round_ = ModelRound(cell, step, model, quiet=True)
     try:
         with shared_tasks():
             reply = await cell.rt.config.model.generate(request, round_)
@@ -60,28 +72,29 @@ async def summarize(
     text = last_assistant_text(reply.items)
     if not text:
         diagnose(cell, "window", "summarize", ValueError("the model wrote no summary"))
-        return None
-    return developer_message(f"Summary of the conversation before this point:\n{text}")
+    return text or None
 
 
-def _most(window: Window) -> int:
-    """Characters that fit into the window, as far as it has a limit."""
-    return 4 * int(min(window.token_budget - window.response_reserve, MAX_TOKENS))
+def _room(window: Window) -> int:
+    """Characters of the part to sum up; the other half of the window is for the summary so far."""
+    return 2 * int(min(window.token_budget - window.response_reserve, MAX_TOKENS))
 
 
-def _told(before: Item | None, fallen: Sequence[Item], most: int) -> str:
-    """The text to sum up, of at most so many characters."""
-    head = "" if before is None else item_text(before)
-    lines: list[str] = []
-    room = most - len(head)
-    for item in reversed(fallen):  # where all is too much the newest part is worth more
-        line = _line(item)
-        room -= len(line) + 2
-        if room < 0:
-            break
-        if line:
-            lines.append(line)
-    return "\n\n".join([*([head] if head else []), *reversed(lines)])
+def _parts(fallen: Sequence[Item], room: int) -> Iterator[list[str]]:
+    part: list[str] = []
+    used = 0
+    for line in filter(None, map(_line, fallen)):
+        if part and used + len(line) > room:
+            yield part
+            part, used = [], 0
+        part.append(line)
+        used += len(line)
+    if part:
+        yield part
+
+
+def _told(before: Item | None, part: Sequence[str]) -> str:
+    return "\n\n".join([*([] if before is None else [item_text(before)]), *part])
 
 
 def _line(item: Item) -> str:

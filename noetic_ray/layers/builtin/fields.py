@@ -21,7 +21,14 @@ def arguments_of(schema: type[BaseModel], partly: bool) -> Any:
     shape = _inlined(described, described.get("$defs", {}), (), partly)
     if shape.get("type") != "object":
         raise ValueError(f"its JSON schema is of type {shape.get('type')}, not object")
+    if not takes_anything(schema):
+        shape["additionalProperties"] = False
     return Annotated[dict[str, Any], WithJsonSchema(shape)]
+
+
+def takes_anything(schema: type[BaseModel]) -> bool:
+    """Whether a model keeps fields it does not name."""
+    return schema.model_config.get("extra") == "allow"
 
 
 def _inlined(node: Any, defs: dict[str, Any], inside: tuple[str, ...], partly: bool) -> Any:
@@ -58,9 +65,11 @@ def _left_out(key: str, value: Any, partly: bool) -> bool:
 def fitted(schema: type[BaseModel], value: Any) -> Any:
     """Plain data as the model keeps it, fields that were not given left out.
 
-    Raises pydantic's ValidationError when it does not fit. What comes back fits again.
+    Raises pydantic's ValidationError when it does not fit, also for fields the model does not
+    have: to drop them would look like success. What comes back fits again.
     """
-    model = schema.model_validate_json(to_json_bytes(value))
+    extra: Any = None if takes_anything(schema) else "forbid"
+    model = schema.model_validate_json(to_json_bytes(value), extra=extra)
     try:
         kept = canonical(
             model.model_dump(mode="json", by_alias=True, exclude_unset=True, round_trip=True)

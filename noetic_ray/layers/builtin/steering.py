@@ -36,7 +36,7 @@ class Steering(ContextLayer[Any]):
     rules is joined. A rule that raises is reported and has no opinion; the guidance of the others
     is lost with it, their denials are not. A call that is guided or denied is not run, its output
     says why; an answer that is guided is thrown away and asked for again, at most three times in a
-    step, one that is denied raises SteeringDenied. `allow_tools` and `deny_tools` are patterns of
+    step and then taken, one that is denied raises SteeringDenied. `allow_tools` and `deny_tools` are patterns of
     tool names, such as "web_*". `on_error="deny"` denies a tool call when a rule of `on_tool`
     fails.
 

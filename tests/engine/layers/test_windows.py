@@ -294,3 +294,23 @@ def test_a_summary_that_failed_is_not_asked_for_again_at_once(
     )
     harness = make_harness(nr.testing.ScriptedModel(script), placement=backend, window=window)
     assert harness.run(goes_on, items=talk(100)) == 1000 + 10
+
+
+def test_all_that_fell_out_is_summed_up_in_as_many_parts_as_it_takes(
+    make_harness: Any, backend: str
+) -> None:
+    def script(request: Any) -> Any:
+        if request.model == "summer":
+            told = texts(request)[0]
+            words = [word for word in told.replace("item ", "item").split() if "item" in word]
+            return nr.testing.reply(" ".join(word.removeprefix("user:") for word in words))
+        return texts(request)[0]
+
+    window = nr.Window(
+        token_budget=3_000, response_reserve=100, overflow="summarize", model="summer"
+    )
+    harness = make_harness(nr.testing.ScriptedModel(script), placement=backend, window=window)
+    long = [nr.user_message(f"item {i} " + "x" * 200) for i in range(100)]
+    found = harness.run(ask, "last", items=[*long, nr.assistant_message("so far")])
+    known = {word for word in found.split() if word.startswith("item")}
+    assert {f"item{i}" for i in range(60)} <= known

@@ -60,6 +60,15 @@ async def test_a_schema_is_kept() -> None:
     assert pad.data("snapshot") == {"city": "Rome", "days": 1}
 
 
+async def test_a_field_the_schema_does_not_have_is_told_and_not_dropped() -> None:
+    pad = await Hosted(nr.layers.scratchpad(Trip)).init()
+    with pytest.raises(ValueError, match="value"):
+        await pad.call("update", {"value": {"city": "Oslo"}})
+    assert pad.data("snapshot") is None
+    update: Any = pad.layer.provides["update"]
+    assert update.shape.schema["additionalProperties"] is False
+
+
 def test_its_tools_have_schemas_a_model_can_fill() -> None:
     free: Any = nr.layers.scratchpad().provides["update"]
     assert set(free.shape.schema["properties"]) == {"value"}
