@@ -35,10 +35,10 @@ class Steering(ContextLayer[Any]):
     `nr.Deny(text)` (False denies without a reason). The first denial ends it; guidance of several
     rules is joined. A rule that raises is reported and has no opinion; the guidance of the others
     is lost with it, their denials are not. A call that is guided or denied is not run, its output
-    says why; an answer that is guided is thrown away and asked for again, at most three times in a
-    step and then taken, one that is denied raises SteeringDenied. `allow_tools` and `deny_tools` are patterns of
-    tool names, such as "web_*". `on_error="deny"` denies a tool call when a rule of `on_tool`
-    fails.
+    says why; an answer that is guided is thrown away and asked for again, at most three times in
+    a step and then taken, one that is denied raises SteeringDenied. `allow_tools` and
+    `deny_tools` are patterns of tool names, such as "web_*". `on_error="deny"` denies a tool call
+    when a rule of `on_tool` fails.
 
     Example: `nr.layers.steering(deny_tools=["delete_*"], on_answer=[no_links])`.
 
