@@ -10,7 +10,7 @@ from noetic_ray.engine import code, flow, model_call, parallel, tool_calls
 from noetic_ray.engine.cell import Cell
 from noetic_ray.engine.children import spawn
 from noetic_ray.engine.layers.remains import tear_down
-from noetic_ray.engine.layers.stack import LayerStack, fresh_seeds, with_added
+from noetic_ray.engine.layers.stack import enter
 from noetic_ray.engine.outcome import Completed, translate
 from noetic_ray.engine.spans import close_cut, step_span
 from noetic_ray.engine.window.preview import preview
@@ -27,12 +27,7 @@ async def _spawn(cell: Cell, step: Any, input: Any) -> Any:
 
 async def _with_context(cell: Cell, step: Any, input: Any) -> Any:
     """Run the child in this context, with more layers active inside it."""
-    if cell.layers is None:
-        cell.layers = LayerStack(cell)
-    frame = current_frame.get()
-    assert frame is not None
-    added = await cell.layers.attach(fresh_seeds(step.layers))
-    frame.layers = with_added(frame.layers, added)
+    await enter(cell, step.layers)
     return await cell.rt.dispatch(cell.ctx, step.child, input)
 
 

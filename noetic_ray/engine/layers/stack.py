@@ -229,6 +229,15 @@ def with_added(outer: Active, added: Active) -> Active:
     return tuple(sorted((*kept, *added), key=lambda entry: entry.layer.slot))
 
 
+async def enter(cell: Cell, layers: Iterable[ContextLayer[Any]]) -> None:
+    """Make layers active for the rest of the step in flight, and what it runs."""
+    if cell.layers is None:
+        cell.layers = LayerStack(cell)
+    frame = current_frame.get()
+    assert frame is not None
+    frame.layers = with_added(frame.layers, await cell.layers.attach(fresh_seeds(layers)))
+
+
 def those_with(entries: Iterable[LayerEntry], hook: str) -> list[LayerEntry]:
     """The live ones that override a hook."""
     return [entry for entry in entries if entry.live and has_hook(entry.layer, hook)]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from noetic_ray.context import current_frame
-from noetic_ray.engine.layers.stack import LayerStack, fresh_seeds, with_added
+from noetic_ray.engine.layers.stack import enter
 from noetic_ray.items import Item
 from noetic_ray.models.protocol import ToolSpec
 from noetic_ray.steps.kinds import WithContext
@@ -32,7 +31,7 @@ async def preview(cell: Cell, step: Any, input: Any) -> Previewed:
 
     inner = step.child
     while isinstance(inner, WithContext):
-        await _enter(cell, inner)
+        await enter(cell, inner.layers)
         inner = inner.child
     call = Conversation(cell, inner, None)
     await call.open(input)
@@ -45,11 +44,3 @@ async def preview(cell: Cell, step: Any, input: Any) -> Previewed:
         call.open_window.picture(),
         call.open_window.usage(),
     )
-
-
-async def _enter(cell: Cell, step: Any) -> None:
-    if cell.layers is None:
-        cell.layers = LayerStack(cell)
-    frame = current_frame.get()
-    assert frame is not None
-    frame.layers = with_added(frame.layers, await cell.layers.attach(fresh_seeds(step.layers)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import math
 import re
@@ -10,11 +9,9 @@ import unicodedata
 from array import array
 from collections.abc import Sequence
 from hashlib import blake2b
-from inspect import isawaitable
 from itertools import pairwise
-from typing import Any
 
-from noetic_ray.signatures import is_async
+from noetic_ray.layers.builtin.calling import called
 from noetic_ray.until import Embed
 
 __all__ = ["DIMENSIONS", "Embed", "embedded", "hashed_words", "packed", "unpacked"]
@@ -69,13 +66,7 @@ async def embedded(embed: Embed | None, text: str) -> list[float]:
     """The vector of a text. Raises ValueError for one that cannot be compared."""
     if embed is None:
         return hashed_words(text)
-    given: Any
-    if is_async(embed):
-        given = await embed(text)  # type: ignore[misc]
-    else:
-        given = await asyncio.to_thread(embed, text)
-        if isawaitable(given):
-            given = await given
+    given = await called(embed, text)
     if isinstance(given, str | bytes):
         raise ValueError(f"embed gave {given!r:.100}, not numbers")
     try:

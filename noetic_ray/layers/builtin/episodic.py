@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from inspect import isawaitable
 from typing import Any, TypeAlias
 
 from pydantic import BaseModel, Field
@@ -13,6 +11,7 @@ from pydantic import BaseModel, Field
 from noetic_ray.items import FunctionCallItem, Item, MessageItem, item_text, last_assistant_text
 from noetic_ray.layers import slots
 from noetic_ray.layers.base import BudgetWish, ContextLayer, Scope, check_layer
+from noetic_ray.layers.builtin.calling import called
 from noetic_ray.layers.builtin.embedding import Embed
 from noetic_ray.layers.builtin.recollection import Recollection
 from noetic_ray.layers.builtin.rendering import clipped, tagged_lines
@@ -24,7 +23,7 @@ from noetic_ray.layers.builtin.semantic_recall import (
 )
 from noetic_ray.layers.hooks import CompleteParams, InitParams, RecallParams
 from noetic_ray.layers.provides import layer_data, layer_function
-from noetic_ray.signatures import check_callback, is_async
+from noetic_ray.signatures import check_callback
 
 Summarize: TypeAlias = "Callable[[CompleteParams], str | Awaitable[str]]"
 INPUT, ANSWER = 300, 500
@@ -139,13 +138,7 @@ class Episodic(ContextLayer[Any]):
         if self.summarize is None:
             used = f" using {', '.join(facts['tools'])}" if facts["tools"] else ""
             return f"Asked: {facts['input']} | {facts['outcome']}{used} | {facts['answer']}"
-        said: Any
-        if is_async(self.summarize):
-            said = await self.summarize(params)  # type: ignore[misc]
-        else:
-            said = await asyncio.to_thread(self.summarize, params)
-            if isawaitable(said):
-                said = await said
+        said = await called(self.summarize, params)
         if not isinstance(said, str) or not said:
             raise TypeError(f"summarize of layer {self.id!r} gave {said!r:.100}, not a text")
         return said

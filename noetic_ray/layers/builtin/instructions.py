@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from inspect import isawaitable
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from noetic_ray.errors import ConfigError
 from noetic_ray.layers import slots
 from noetic_ray.layers.base import BudgetWish, ContextLayer, PlacementWish, Scope, check_layer
+from noetic_ray.layers.builtin.calling import called
 from noetic_ray.layers.builtin.rendering import tagged
 from noetic_ray.layers.hooks import InitParams, RecallParams, SpawnParams, SpawnSeed
 from noetic_ray.layers.provides import layer_data
-from noetic_ray.signatures import check_callback, is_async
+from noetic_ray.signatures import check_callback
 
 Source: TypeAlias = "str | Path | Callable[[Any], str | Awaitable[str]]"
 
@@ -65,13 +65,7 @@ class Instructions(ContextLayer[Any]):
             return source
         if isinstance(source, Path):
             return await asyncio.to_thread(_read, self.id, source)
-        said: Any
-        if is_async(source):
-            said = await source(params.ctx)  # type: ignore[misc]
-        else:
-            said = await asyncio.to_thread(source, params.ctx)
-            if isawaitable(said):
-                said = await said
+        said = await called(source, params.ctx)
         if not isinstance(said, str):
             raise TypeError(f"the source of layer {self.id!r} gave {type(said).__name__}, no text")
         return said

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from inspect import isawaitable
 from typing import Any, TypeAlias
 
 from pydantic import BaseModel, Field
@@ -13,6 +11,7 @@ from pydantic import BaseModel, Field
 from noetic_ray.canonical import clean_text
 from noetic_ray.layers import slots
 from noetic_ray.layers.base import BudgetWish, ContextLayer, RecallMode, Scope, check_layer
+from noetic_ray.layers.builtin.calling import called
 from noetic_ray.layers.builtin.rendering import tagged_lines
 from noetic_ray.layers.builtin.semantic_recall import check_counts
 from noetic_ray.layers.hooks import (
@@ -27,7 +26,7 @@ from noetic_ray.layers.hooks import (
     Update,
 )
 from noetic_ray.layers.provides import layer_data, layer_function
-from noetic_ray.signatures import check_callback, is_async
+from noetic_ray.signatures import check_callback
 
 Texts: TypeAlias = "Iterable[str] | None"
 Observe: TypeAlias = "Callable[[StoreParams], Texts | Awaitable[Texts]]"
@@ -100,13 +99,7 @@ class Observations(ContextLayer[Any]):
         """What `observe` sees in the step."""
         if self.observe is None:
             return None
-        seen: Any
-        if is_async(self.observe):
-            seen = await self.observe(params)  # type: ignore[misc]
-        else:
-            seen = await asyncio.to_thread(self.observe, params)
-            if isawaitable(seen):
-                seen = await seen
+        seen = await called(self.observe, params)
         texts = None if isinstance(seen, str) else list(() if seen is None else seen)
         if texts is None or not all(isinstance(text, str) for text in texts):
             raise TypeError(f"observe of layer {self.id!r} gave {seen!r:.100}, not a list of texts")

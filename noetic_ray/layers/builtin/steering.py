@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from fnmatch import fnmatchcase
-from inspect import isawaitable
 from typing import Any, TypeAlias
 
 from noetic_ray.errors import Cancelled, ConfigError
 from noetic_ray.items import FunctionCallItem
 from noetic_ray.layers import slots
 from noetic_ray.layers.base import ContextLayer, OnToolCallError, check_layer
+from noetic_ray.layers.builtin.calling import called
 from noetic_ray.layers.hooks import (
     Allow,
     Deny,
@@ -21,7 +20,7 @@ from noetic_ray.layers.hooks import (
     Response,
     ToolCallParams,
 )
-from noetic_ray.signatures import check_callback, is_async, name_of
+from noetic_ray.signatures import check_callback, name_of
 
 Verdict: TypeAlias = "Judgement | bool | None"
 ToolRule: TypeAlias = "Callable[[FunctionCallItem, Any], Verdict | Awaitable[Verdict]]"
@@ -92,7 +91,7 @@ async def _judged(rules: Iterable[Any], what: Any, ctx: Any) -> Judgement | None
     failure: Exception | None = None
     for rule in rules:
         try:
-            verdict = _verdict(rule, await _said(rule, what, ctx))
+            verdict = _verdict(rule, await called(rule, what, ctx))
         except Cancelled:
             raise
         except Exception as error:
@@ -106,13 +105,6 @@ async def _judged(rules: Iterable[Any], what: Any, ctx: Any) -> Judgement | None
     if failure is not None:
         raise failure
     return Guide("\n".join(advice)) if advice else None
-
-
-async def _said(rule: Any, what: Any, ctx: Any) -> Any:
-    if is_async(rule):
-        return await rule(what, ctx)
-    said = await asyncio.to_thread(rule, what, ctx)
-    return await said if isawaitable(said) else said
 
 
 def _verdict(rule: Any, said: Any) -> Judgement | None:
