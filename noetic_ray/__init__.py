@@ -9,6 +9,22 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 _HOMES = {
+    "noetic_ray.client.message": ("Message",),
+    "noetic_ray.client.spaces": ("Space",),
+    "noetic_ray.client.trace_node": ("TraceNode",),
+    "noetic_ray.client.trace_records": (
+        "ParallelInput",
+        "SpaceRecord",
+        "TraceLog",
+        "TraceNodeOption",
+        "TraceNodeRecord",
+    ),
+    "noetic_ray.harness.session": ("Session",),
+    "noetic_ray.harness.trace_view": ("TraceView",),
+    "noetic_ray.mcp.results": ("McpRecord", "Page", "Sample", "ToolResult"),
+    "noetic_ray.mcp.servers": ("McpServer",),
+    "noetic_ray.mcp.tools": ("McpTools", "mcp_tools"),
+    "noetic_ray.steps.assistant": ("AssistantReply", "Completion", "ToolOutcome", "assistant"),
     "noetic_ray.channels": ("Channel", "channel"),
     "noetic_ray.context": ("Context", "ContextRef", "ContextSnapshot", "DetachedHandle"),
     "noetic_ray.errors": (
@@ -22,6 +38,8 @@ _HOMES = {
         "DuplicateItem",
         "ErrorRecord",
         "ItemSchemaMismatch",
+        "McpError",
+        "MessageError",
         "ModelFailed",
         "ModelParseError",
         "ModelRateLimited",
@@ -30,6 +48,7 @@ _HOMES = {
         "ParallelFailed",
         "SteeringDenied",
         "StepFailed",
+        "TraceError",
     ),
     "noetic_ray.harness.harness": ("Harness",),
     "noetic_ray.harness.hooks": ("Hooks",),
@@ -109,7 +128,7 @@ _HOMES = {
         "TokenUsage",
     ),
 }
-_MODULES = ("layers", "models", "testing", "until")
+_MODULES = ("layers", "models", "serve", "testing", "until")
 _WHERE = {name: module for module, names in _HOMES.items() for name in names}
 
 __version__ = "0.1.0"
@@ -134,10 +153,19 @@ def __dir__() -> list[str]:
 if TYPE_CHECKING:
     from noetic_ray import layers as layers
     from noetic_ray import models as models
+    from noetic_ray import serve as serve
     from noetic_ray import testing as testing
     from noetic_ray import until as until
     from noetic_ray.channels import Channel as Channel
     from noetic_ray.channels import channel as channel
+    from noetic_ray.client.message import Message as Message
+    from noetic_ray.client.spaces import Space as Space
+    from noetic_ray.client.trace_node import TraceNode as TraceNode
+    from noetic_ray.client.trace_records import ParallelInput as ParallelInput
+    from noetic_ray.client.trace_records import SpaceRecord as SpaceRecord
+    from noetic_ray.client.trace_records import TraceLog as TraceLog
+    from noetic_ray.client.trace_records import TraceNodeOption as TraceNodeOption
+    from noetic_ray.client.trace_records import TraceNodeRecord as TraceNodeRecord
     from noetic_ray.context import Context as Context
     from noetic_ray.context import ContextRef as ContextRef
     from noetic_ray.context import ContextSnapshot as ContextSnapshot
@@ -152,6 +180,8 @@ if TYPE_CHECKING:
     from noetic_ray.errors import DuplicateItem as DuplicateItem
     from noetic_ray.errors import ErrorRecord as ErrorRecord
     from noetic_ray.errors import ItemSchemaMismatch as ItemSchemaMismatch
+    from noetic_ray.errors import McpError as McpError
+    from noetic_ray.errors import MessageError as MessageError
     from noetic_ray.errors import ModelFailed as ModelFailed
     from noetic_ray.errors import ModelParseError as ModelParseError
     from noetic_ray.errors import ModelRateLimited as ModelRateLimited
@@ -160,12 +190,15 @@ if TYPE_CHECKING:
     from noetic_ray.errors import ParallelFailed as ParallelFailed
     from noetic_ray.errors import SteeringDenied as SteeringDenied
     from noetic_ray.errors import StepFailed as StepFailed
+    from noetic_ray.errors import TraceError as TraceError
     from noetic_ray.harness.harness import Harness as Harness
     from noetic_ray.harness.hooks import Hooks as Hooks
     from noetic_ray.harness.report import AbortReport as AbortReport
     from noetic_ray.harness.report import Approval as Approval
     from noetic_ray.harness.report import HarnessResponse as HarnessResponse
     from noetic_ray.harness.run import Run as Run
+    from noetic_ray.harness.session import Session as Session
+    from noetic_ray.harness.trace_view import TraceView as TraceView
     from noetic_ray.harness.window_view import WindowView as WindowView
     from noetic_ray.items import ExtensionItem as ExtensionItem
     from noetic_ray.items import FileSearchCallItem as FileSearchCallItem
@@ -208,6 +241,13 @@ if TYPE_CHECKING:
     from noetic_ray.layers.provides import layer_function as layer_function
     from noetic_ray.layers.window import Window as Window
     from noetic_ray.log import ItemLog as ItemLog
+    from noetic_ray.mcp.results import McpRecord as McpRecord
+    from noetic_ray.mcp.results import Page as Page
+    from noetic_ray.mcp.results import Sample as Sample
+    from noetic_ray.mcp.results import ToolResult as ToolResult
+    from noetic_ray.mcp.servers import McpServer as McpServer
+    from noetic_ray.mcp.tools import McpTools as McpTools
+    from noetic_ray.mcp.tools import mcp_tools as mcp_tools
     from noetic_ray.models.protocol import Model as Model
     from noetic_ray.models.protocol import ModelReply as ModelReply
     from noetic_ray.models.protocol import ModelRequest as ModelRequest
@@ -227,6 +267,10 @@ if TYPE_CHECKING:
     from noetic_ray.steps import spawn as spawn
     from noetic_ray.steps import step as step
     from noetic_ray.steps import with_context as with_context
+    from noetic_ray.steps.assistant import AssistantReply as AssistantReply
+    from noetic_ray.steps.assistant import Completion as Completion
+    from noetic_ray.steps.assistant import ToolOutcome as ToolOutcome
+    from noetic_ray.steps.assistant import assistant as assistant
     from noetic_ray.tools import LayerTools as LayerTools
     from noetic_ray.tools import Tool as Tool
     from noetic_ray.tools import as_tool as as_tool

@@ -19,6 +19,10 @@ from noetic_ray.usage import LastLayerUsage, StepMeta, TokenUsage
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
+    from noetic_ray.client.mcp import Mcp
+    from noetic_ray.client.messages import Messages
+    from noetic_ray.client.sync import SyncMcp, SyncTrace
+    from noetic_ray.client.trace import Trace
     from noetic_ray.layers.base import ContextLayer
     from noetic_ray.layers.handle import LayerHandles
     from noetic_ray.placement import Placement
@@ -91,9 +95,22 @@ class Services(Protocol):
     def subscribe(self, channel: Channel[Any]) -> AsyncIterator[Any]: ...
     async def checkpoint(self) -> None: ...
     def layer_handles(self) -> LayerHandles: ...
+    def client_side(self) -> ClientSide: ...
     async def parent_items(self, since: int) -> list[Item]: ...
     async def parent_snapshot(self) -> ContextSnapshot: ...
     def call_sync(self, call: Callable[[], Any]) -> Any: ...
+
+
+class ClientSide(Protocol):
+    """What a context shows its client, and reaches for it."""
+
+    @property
+    def messages(self) -> Messages: ...
+    @property
+    def trace(self) -> Trace: ...
+    @property
+    def mcp(self) -> Mcp: ...
+    def release(self) -> None: ...
 
 
 class DetachedHandle(Protocol[Result_co]):
@@ -234,6 +251,25 @@ class Context:
         Indexed with a layer object it is typed: a `ContextLayer[Handle]` gives a `Handle`.
         """
         return self._services.layer_handles()
+
+    @property
+    def messages(self) -> Messages:
+        """What the client is shown: `send`, `replace`, `append`. All return at once."""
+        return self._services.client_side().messages
+
+    @property
+    def trace(self) -> Trace:
+        """The run's tree of nodes, as the agent wants its work seen, and its shared spaces."""
+        return self._services.client_side().trace
+
+    @property
+    def mcp(self) -> Mcp:
+        """The MCP servers of the harness: `await ctx.mcp.call_tool("server", "tool", {...})`."""
+        return self._services.client_side().mcp
+
+    def release(self) -> None:
+        """Send what is queued for the client on its way now. Optional: the end does it too."""
+        self._services.client_side().release()
 
     @property
     def elapsed(self) -> float:
@@ -432,6 +468,20 @@ class SyncContext:
     def checkpoint(self) -> None:
         """`Context.checkpoint`, blocking."""
         self._call(self._ctx.checkpoint)
+
+    @property
+    def trace(self) -> SyncTrace:
+        """`Context.trace`, what is awaited there blocking here."""
+        from noetic_ray.client.sync import SyncTrace
+
+        return SyncTrace(self._ctx.trace, self._call)
+
+    @property
+    def mcp(self) -> SyncMcp:
+        """`Context.mcp`, blocking."""
+        from noetic_ray.client.sync import SyncMcp
+
+        return SyncMcp(self._ctx.mcp, self._call)
 
 
 class SyncLayers(Mapping[Any, Any]):

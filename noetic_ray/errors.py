@@ -19,7 +19,10 @@
     ├── SteeringDenied               steering_denied       guidance
     ├── ItemSchemaMismatch           item_schema_mismatch  category, item_type, detail
     ├── DuplicateItem                duplicate_item        item_id
-    └── ContextLost                  context_lost          context_id, detail
+    ├── ContextLost                  context_lost          context_id, detail
+    ├── MessageError                 message_error         message_id
+    ├── TraceError                   trace_error           node_id, space_id
+    └── McpError                     mcp_error             client, code, data
 
 All of them pickle with their fields, and compare equal when type, message and fields are equal.
 A subclass inherits ``kind`` from its base unless it sets its own. Between processes errors travel
@@ -32,6 +35,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
+from noetic_ray.client_errors import McpError, MessageError, TraceError
+from noetic_ray.error_base import MAX_NESTING, NoeticError, plain, rebuild
 from noetic_ray.error_record import MAX_MESSAGE, ErrorRecord, clip, text_of, type_name
 
 __all__ = [
@@ -45,6 +50,8 @@ __all__ = [
     "DuplicateItem",
     "ErrorRecord",
     "ItemSchemaMismatch",
+    "McpError",
+    "MessageError",
     "ModelFailed",
     "ModelParseError",
     "ModelRateLimited",
@@ -55,11 +62,10 @@ __all__ = [
     "PathSucceeded",
     "SteeringDenied",
     "StepFailed",
+    "TraceError",
     "from_wire",
     "to_wire",
 ]
-
-_MAX_NESTING = 12
 
 
 class PathSucceeded(NamedTuple):
@@ -74,52 +80,6 @@ class PathFailed(NamedTuple):
 
     step_id: str
     error: BaseException
-
-
-class NoeticError(Exception):
-    """Root of the tree. ``kind`` is a stable name for programs, the text is for people."""
-
-    kind: str = "noetic_error"
-    #: Field names with the value a field takes when it never arrived.
-    _fields: ClassVar[dict[str, Any]] = {}
-
-    def __init__(self, message: str = "") -> None:
-        super().__init__(message)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.args, dict(self.__dict__))
-
-    def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        if not isinstance(other, NoeticError) or type(other) is not type(self):
-            return NotImplemented
-        return self.args == other.args and self._held() == other._held()
-
-    def __hash__(self) -> int:
-        return hash((type(self), self.kind, text_of(self)))
-
-    def _held(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "__notes__"}
-
-    def _field_values(self) -> dict[str, Any]:
-        held = self.__dict__
-        return {name: held.get(name, default) for name, default in self._fields.items()}
-
-    def _dump(self, depth: int) -> dict[str, Any]:
-        return {name: _plain(value, depth) for name, value in self._field_values().items()}
-
-    @classmethod
-    def _load(cls, fields: dict[str, Any]) -> dict[str, Any]:
-        return fields
-
-
-def _rebuild(cls: type[NoeticError], args: tuple[Any, ...], held: dict[str, Any]) -> NoeticError:
-    """Make an instance without its constructor, whose signature a subclass may have changed."""
-    exc: NoeticError = cls.__new__(cls, *args)
-    exc.args = args
-    exc.__dict__.update(held)
-    return exc
 
 
 class ConfigError(NoeticError):
@@ -161,7 +121,7 @@ class StepFailed(NoeticError):
     def _dump(self, depth: int) -> dict[str, Any]:
         cause = self.__dict__.get("cause")
         record = cause.as_dict() if isinstance(cause, ErrorRecord) else None
-        others = {k: _plain(v, depth) for k, v in self._field_values().items() if k != "cause"}
+        others = {k: plain(v, depth) for k, v in self._field_values().items() if k != "cause"}
         return {**others, "cause": record}
 
     @classmethod
@@ -482,7 +442,7 @@ def _encode(exc: BaseException, depth: int) -> dict[str, Any]:
     try:
         if isinstance(exc, NoeticError):
             wire["kind"] = str(exc.kind)
-            if depth < _MAX_NESTING:
+            if depth < MAX_NESTING:
                 wire["fields"] = base._dump(exc, depth)
         notes = [clip(n, MAX_MESSAGE) for n in getattr(exc, "__notes__", ()) if type(n) is str]
         if notes:
@@ -497,24 +457,10 @@ def _decode(data: Mapping[str, Any]) -> NoeticError:
     defaults = {k: list(v) if isinstance(v, list) else v for k, v in base._fields.items()}
     fields = {**defaults, **(data.get("fields") or {})}
     kept = base._load({name: fields[name] for name in defaults})
-    exc = _rebuild(base, (str(data.get("message", "")),), kept)
+    exc = rebuild(base, (str(data.get("message", "")),), kept)
     kind = data.get("kind")
     if isinstance(kind, str) and kind and kind != base.kind:
         exc.kind = kind
     for note in data.get("notes") or ():
         exc.add_note(str(note))
     return exc
-
-
-def _plain(value: Any, depth: int) -> Any:
-    if value is None or isinstance(value, str | int | float | bool):
-        return value
-    if depth < _MAX_NESTING:
-        if isinstance(value, list | tuple):
-            return [_plain(each, depth + 1) for each in value]
-        if isinstance(value, Mapping):
-            return {str(key): _plain(each, depth + 1) for key, each in value.items()}
-    try:
-        return clip(repr(value), MAX_MESSAGE)
-    except Exception:
-        return f"<{type(value).__name__}>"

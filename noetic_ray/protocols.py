@@ -24,6 +24,9 @@ class JournalSink(Protocol):
     def delta(self, run_id: str, context_id: str, data: Mapping[str, Any]) -> None:
         """Offer a piece of a streamed answer to live readers; it is never stored."""
 
+    def hasten(self) -> None:
+        """Bring what was emitted so far to its readers now, not with the next batch."""
+
     def span(self, record: tuple[Any, ...]) -> None:
         """Hand over one finished span."""
 
@@ -51,6 +54,34 @@ class KeyValues(Protocol):
 
     async def keys(self, prefix: str) -> list[str]:
         """The keys that begin with `prefix`."""
+        ...
+
+    async def add(self, prefix: str, value: bytes) -> int:
+        """Append to the list of values under `prefix`; returns the index. Durable on return."""
+        ...
+
+
+class RunBook(Protocol):
+    """What contexts ask of their run's record."""
+
+    async def select(
+        self, run_id: str, prefixes: tuple[str, ...], since: int = 0
+    ) -> tuple[list[tuple[Any, ...]], int]:
+        """(events, last number looked at): those of types that begin so, after number `since`.
+
+        An event is (number, type, context id, seconds since the epoch, JSON).
+        """
+        ...
+
+    async def space(
+        self,
+        run_id: str,
+        context_id: str,
+        operation: str,
+        arguments: Mapping[str, Any],
+        marks: Mapping[str, int],
+    ) -> Any:
+        """Do something to the run's spaces, behind what the senders in `marks` had taken."""
         ...
 
 

@@ -14,20 +14,23 @@ import pytest
 import noetic_ray as nr
 
 _NAMES = """
-    AbortReport Allow Appended Approval BudgetExceeded Cancelled Channel ChannelClosed
-    ChannelSchemaError ChannelTimeout ConfigError Context ContextCache ContextLayer ContextLost
-    ContextRef ContextSnapshot ContextTree Deny DetachedHandle DuplicateItem EpochUsage
-    ErrorRecord Event ExtensionItem FileSearchCallItem FunctionCallItem FunctionCallOutputItem
-    Guide Harness HarnessResponse Hooks ImageGenerationCallItem InputFile InputImage InputText
-    Item ItemLog ItemSchemaMismatch LastLayerUsage LayerTools LayerUsageEntry Merge MessageItem
-    Model ModelFailed ModelParseError ModelRateLimited ModelRefused ModelReply ModelRequest
-    NoeticError OutputText ParallelFailed Placement Provided ReasoningItem ReasoningText Recall
-    Refusal RequestInfo Retry RoundUsage Run RunInfo SettleResult Snapshot SpawnSeed
-    SteeringDenied Step StepFailed StepMeta SummaryText TokenUsage Tool UNSET Update Verdict
-    WebSearchCallItem Window WindowView as_tool assistant_message call_model channel conditional
-    developer_message every in_parallel invoke_tool item_text layer_data layer_function
-    layer_tools loop parse_item run_code sequence spawn step system_message tool user_message
-    with_context layers models testing until __version__
+    AbortReport Allow Appended Approval AssistantReply BudgetExceeded Cancelled Channel
+    ChannelClosed ChannelSchemaError ChannelTimeout Completion ConfigError Context ContextCache
+    ContextLayer ContextLost ContextRef ContextSnapshot ContextTree Deny DetachedHandle
+    DuplicateItem EpochUsage ErrorRecord Event ExtensionItem FileSearchCallItem FunctionCallItem
+    FunctionCallOutputItem Guide Harness HarnessResponse Hooks ImageGenerationCallItem InputFile
+    InputImage InputText Item ItemLog ItemSchemaMismatch LastLayerUsage LayerTools LayerUsageEntry
+    McpError McpRecord McpServer McpTools Merge Message MessageError MessageItem Model ModelFailed
+    ModelParseError ModelRateLimited ModelRefused ModelReply ModelRequest NoeticError OutputText
+    Page ParallelFailed ParallelInput Placement Provided ReasoningItem ReasoningText Recall
+    Refusal RequestInfo Retry RoundUsage Run RunInfo Sample Session SettleResult Snapshot Space
+    SpaceRecord SpawnSeed SteeringDenied Step StepFailed StepMeta SummaryText TokenUsage Tool
+    ToolOutcome ToolResult TraceError TraceLog TraceNode TraceNodeOption TraceNodeRecord TraceView
+    UNSET Update Verdict WebSearchCallItem Window WindowView __version__ as_tool assistant
+    assistant_message call_model channel conditional developer_message every in_parallel
+    invoke_tool item_text layer_data layer_function layer_tools layers loop mcp_tools models
+    parse_item run_code sequence serve spawn step system_message testing tool until user_message
+    with_context
 """
 _UNTIL = """
     converged custom max_cost max_duration max_steps never no_tool_calls output_contains

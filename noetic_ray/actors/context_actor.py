@@ -23,6 +23,7 @@ from noetic_ray.actors.environment import check_environment
 from noetic_ray.actors.fleet import node_name
 from noetic_ray.actors.journal_client import JournalClient
 from noetic_ray.actors.launcher import Launcher
+from noetic_ray.actors.mcp_client import RayMcp
 from noetic_ray.actors.wire import Packed, SpecReader, pack_reply
 from noetic_ray.engine.figures import snapshot
 from noetic_ray.engine.runtime import Runtime
@@ -133,6 +134,8 @@ class ContextActor:
             codec,
             partial(read_items, journal),
             journal,
+            journal,
+            RayMcp(config.mcp_clients, partial(_mcp_gateways, boot.supervisor)),
             self._launcher,
             boot.actor_id,
             this_node(),
@@ -267,6 +270,10 @@ def _refused(id: str, error: NoeticError) -> Reply:
 
 async def _channel_actor(supervisor: Any) -> Any:
     return await supervisor.channel_actor.remote()
+
+
+async def _mcp_gateways(supervisor: Any, client: str) -> Any:
+    return await supervisor.mcp_gateways.remote(client)
 
 
 def this_node() -> str:

@@ -30,6 +30,9 @@ _ANSWERS = frozenset(
         "load",
         "save",
         "keys",
+        "add",
+        "select",
+        "space",
     }
 )
 

@@ -113,6 +113,9 @@ def _row(spec: ContextSpec, digest: bytes, place: int, layers: tuple[Any, ...]) 
         spec.quiet,
         spec.preview,
         spec.wants_layers,
+        spec.sent,
+        spec.trace_place,
+        spec.inbox,
     )
 
 
@@ -160,7 +163,7 @@ class SpecReader:
     ) -> ContextSpec:
         depth, parent, path, state, items, origin, thread, resource, span, *flags = rest
         detached, wants_state, aborted, abort_reason, layers, *more = flags
-        named_thread, quiet, preview, wants_layers = more
+        named_thread, quiet, preview, wants_layers, sent, trace_place, inbox = more
         return ContextSpec(
             scope=scope,
             id=id,
@@ -184,6 +187,9 @@ class SpecReader:
             quiet=quiet,
             preview=preview,
             wants_layers=wants_layers,
+            sent=sent,
+            trace_place=trace_place,
+            inbox=inbox,
         )
 
     def _layer(self, ref: Ref, programs: Mapping[bytes, bytes]) -> Any:
@@ -198,7 +204,7 @@ class SpecReader:
 
     def _scope(self, run_id: str, request: Any, trace_id: int) -> RunScope:
         scope = self._scopes.get(run_id)
-        if scope is None:
+        if scope is None or scope.request != request:
             scope = self._scopes[run_id] = RunScope(run_id, self._params, request, trace_id)
             _trim(self._scopes, MAX_SCOPES)
         return scope

@@ -9,6 +9,7 @@ import typer
 import noetic_ray
 from noetic_ray.cli.demo import demo
 from noetic_ray.cli.run import run
+from noetic_ray.cli.serve import serve
 from noetic_ray.cli.submit import submit
 
 app = typer.Typer(
@@ -20,6 +21,7 @@ app = typer.Typer(
 )
 app.command()(demo)
 app.command()(run)
+app.command()(serve)
 app.command()(submit)
 
 

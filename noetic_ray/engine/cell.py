@@ -34,8 +34,10 @@ from noetic_ray.errors import Cancelled, NoeticError, to_wire
 from noetic_ray.layers.storage import Overlay
 from noetic_ray.placement import Placement
 from noetic_ray.protocols import KeyValues
+from noetic_ray.request import RequestInfo
 
 if TYPE_CHECKING:
+    from noetic_ray.engine.client_side import ClientSide
     from noetic_ray.engine.runtime import Runtime
     from noetic_ray.engine.window.memory import WindowMemory
     from noetic_ray.layers.epochs import Lineage
@@ -56,6 +58,7 @@ class Cell:
         "body_done",
         "call_ids",
         "children",
+        "client",
         "closed",
         "ctx",
         "error",
@@ -107,6 +110,7 @@ class Cell:
         self.inherited: tuple[tuple[str, int], ...] = ()
         self.started = 0
         self.values: KeyValues = Overlay(rt.values) if spec.preview else rt.values
+        self.client: ClientSide | None = None
         self.layers: LayerStack | None = None
         self.lineage: Lineage | None = None
         self.windows: WindowMemory | None = None
@@ -358,6 +362,8 @@ class Cell:
         if self.error is None and ctx.completed:
             self.output = ctx.completion_value
         self.reply = self._make_reply()
+        if self.client is not None:
+            self.client.finish(self.error)
         self.rt.context_ended(self)
         if self.children:
             self.reply.marks = _later(self.marks, self.rt.journal.mark())
@@ -451,6 +457,8 @@ class Cell:
         if self.settled:
             return
         self.abandoned = True
+        if self.client is not None:
+            self.client.finish(Cancelled(self.ctx.abort_reason))
         self.closed = True
         self.body_done = True
         self.tasks.clear()
@@ -478,6 +486,10 @@ class Cell:
         """Record an event of this context, unless it is closed."""
         if not self.closed and not self.spec.quiet:
             self.rt.journal.emit(self.spec.scope.run_id, type, self.spec.id, data)
+
+    def change_request(self, request: RequestInfo) -> None:
+        """What the client asked with is seen differently from here on, also by children."""
+        self.spec.scope = self.ctx._scope = self.spec.scope._replace(request=request)
 
     def as_parent(self) -> ParentInfo:
         """How this context's children know it."""

@@ -50,6 +50,7 @@ def child_spec(
     ctx = cell.ctx
     frame = current_frame.get()
     span = frame.span if frame is not None else cell.span
+    client = cell.client
     return ContextSpec(
         scope=cell.spec.scope,
         id=str(uuid7()),
@@ -68,6 +69,8 @@ def child_spec(
         named_thread=cell.spec.named_thread if thread_id is None else True,
         quiet=cell.spec.quiet,
         preview=cell.spec.preview,
+        sent=cell.spec.sent if client is None else client.messages.known,
+        trace_place=cell.spec.trace_place if client is None else client.trace.place,
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from noetic_ray.context import Context, Frame, current_frame
-from noetic_ray.engine import code, flow, model_call, parallel, tool_calls
+from noetic_ray.engine import assistant, code, flow, model_call, parallel, tool_calls
 from noetic_ray.engine.cell import Cell
 from noetic_ray.engine.children import spawn
 from noetic_ray.engine.layers.remains import tear_down
@@ -39,6 +39,8 @@ async def _tear_down(cell: Cell, step: Any, input: Any) -> None:
 HANDLERS: dict[str, Handler] = {
     "run_code": code.run_code,
     "call_model": model_call.call_model,
+    "assistant": assistant.assistant,
+    "delegated": assistant.delegated,
     "invoke_tool": tool_calls.invoke_tool,
     "conditional": flow.conditional,
     "sequence": flow.sequence,

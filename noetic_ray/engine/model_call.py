@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from noetic_ray.engine.cell import Cell
 from noetic_ray.engine.flow import callback
+from noetic_ray.engine.inbox import take_mail
 from noetic_ray.engine.layers.guards import admit, judge_answer
 from noetic_ray.engine.layers.learning import store
 from noetic_ray.engine.layers.stack import active, those_with
@@ -15,7 +16,7 @@ from noetic_ray.engine.outcome import Completed
 from noetic_ray.engine.structured import output_spec, parse_output
 from noetic_ray.engine.tasks import shared_tasks
 from noetic_ray.engine.tool_calls import Toolbox, leave_calls, run_calls
-from noetic_ray.engine.window.step_window import StepWindow
+from noetic_ray.engine.window.step_window import Shown, StepWindow
 from noetic_ray.errors import (
     ConfigError,
     ErrorRecord,
@@ -36,15 +37,24 @@ from noetic_ray.items import (
     user_message,
 )
 from noetic_ray.layers.hooks import Deny, Guide, Response
-from noetic_ray.log import ItemLog
 from noetic_ray.models.protocol import ModelReply, ModelRequest
 from noetic_ray.usage import RoundMeta, StepMeta
+
+if TYPE_CHECKING:
+    from noetic_ray.engine.layers.entry import LayerEntry
 
 MAX_GUIDANCE = 3
 
 
 async def call_model(cell: Cell, step: Any, input: Any) -> Any:
     """Log the input, run rounds, return the last answer's text or its parsed form."""
+    call = Conversation(cell, step, model_of(cell, step))
+    await call.open(input)
+    return await call.ask()
+
+
+def model_of(cell: Cell, step: Any) -> Any:
+    """The harness's model provider. Raises ConfigError `NO_MODEL_PROVIDER` when it has none."""
     model = cell.rt.config.model
     if model is None:
         raise ConfigError(
@@ -52,30 +62,35 @@ async def call_model(cell: Cell, step: Any, input: Any) -> Any:
             f"step {step.id!r} calls a model, but the harness has no model provider",
             "pass model_provider=nr.models.OpenAI() to the Harness",
         )
-    call = Conversation(cell, step, model)
-    try:
-        await call.open(input)
-        await call.rounds()
-        return await call.answer()
-    finally:
-        if call.done:
-            cell.ctx.last_step_meta = StepMeta.over(call.done)
+    return model
 
 
 def as_input(cell: Cell, input: Any) -> Sequence[Item]:
-    """A non-empty text becomes a user message, unless it is what the model just said."""
+    """A non-empty text becomes a user message, unless it is what the model just said.
+
+    Nor is it one when a run was started with it twice: as its input, and as its last item.
+    """
     if not isinstance(input, str) or not input:
         return ()
-    if last_assistant_text(cell.ctx.item_log.items) == input:
+    log = cell.ctx.item_log.items
+    if last_assistant_text(log) == input or (_untouched(cell) and _asks(log[-1], input)):
         return ()
     return (user_message(input),)
 
 
-def first_of_step(log: ItemLog) -> int:
-    """Where a step's own items begin: at the messages at the log's end nobody has answered."""
-    view = log.items
-    split = len(view)
-    while split and _is_asking(view[split - 1]):
+def _untouched(cell: Cell) -> bool:
+    """Whether the log still is what the run was started with."""
+    return 0 < len(cell.spec.items) == len(cell.ctx.item_log)
+
+
+def _asks(item: Item, text: str) -> bool:
+    return isinstance(item, MessageItem) and item.role == "user" and item_text(item) == text
+
+
+def first_of_step(items: Sequence[Item]) -> int:
+    """Where a step's own items begin: at the messages at the end that nobody has answered."""
+    split = len(items)
+    while split and _is_asking(items[split - 1]):
         split -= 1
     return split
 
@@ -85,35 +100,60 @@ def _is_asking(item: Item) -> bool:
 
 
 class Conversation:
-    """One call_model step while it runs."""
+    """One call_model step while it runs.
+
+    `settings` are the step's; whoever asks the model in parts may change them before `ready`.
+    """
 
     def __init__(self, cell: Cell, step: Any, model: Any) -> None:
         self.cell = cell
         self.step = step
         self.model = model
+        self.settings: Mapping[str, Any] = step.settings or {}
         self.instructions: str | None = None
-        self.toolbox = Toolbox.of(cell, step)
         self.done: list[RoundMeta] = []
         self.last: Sequence[Item] = ()
         self.guided = 0
         self.split = 0
+        self.box: Toolbox | None = None
         self.window: StepWindow | None = None
         self.pictured = False
 
     async def open(self, input: Any) -> None:
         """Log the input, make the instructions, put the window together."""
-        cell, step = self.cell, self.step
-        log = cell.ctx.item_log
-        self.split = first_of_step(log)
-        admitted = await admit(cell, as_input(cell, input))
+        self.split = first_of_step(self.cell.ctx.item_log.items)
+        again = await self.take(as_input(self.cell, input))
+        await self.ready(again, input if isinstance(input, str) else None)
+
+    async def take(self, items: Sequence[Item]) -> set[LayerEntry]:
+        """Log items as the layers leave them; returns the layers whose texts are made again."""
+        admitted = await admit(self.cell, items)
         for item in admitted.items:
-            log.append(item)
+            self.cell.ctx.item_log.append(item)
+        return admitted.again
+
+    async def ready(
+        self, again: set[LayerEntry], query: str | None = None, shown: Shown | None = None
+    ) -> None:
+        """Make the instructions and put the window together; `shown` stands for the log."""
+        cell, step = self.cell, self.step
         self.instructions = step.instructions
         if callable(step.instructions):
             self.instructions = await callback(cell, step.instructions, cell.ctx)
-        query = input if isinstance(input, str) else _last_asked(log)
-        self.window = StepWindow(cell, step, self.toolbox, self.instructions, self.split)
-        await self.window.open(query, admitted.again)
+        self.box = await Toolbox.ready(cell, step)
+        asked = cell.ctx.item_log.items if shown is None else shown.items
+        split = self.split if shown is None else first_of_step(asked)
+        self.window = StepWindow(cell, step, self.toolbox, self.instructions, split, shown)
+        await self.window.open(_last_asked(asked) if query is None else query, again)
+
+    async def ask(self) -> Any:
+        """Run the rounds and return the answer; what they used is the context's last step's."""
+        try:
+            await self.rounds()
+            return await self.answer()
+        finally:
+            if self.done:
+                self.cell.ctx.last_step_meta = StepMeta.over(self.done)
 
     async def rounds(self) -> None:
         """Call the model until a round asks for no tools. Every round stays in the log."""
@@ -128,11 +168,24 @@ class Conversation:
             self.cell.check()
             if self.cell.ctx.completed:
                 raise Completed
+            again |= await self._take_mail()
             if again:
                 await self.open_window.refresh(again)
                 self.pictured = False
         limit = RuntimeError(f"the model still asks for tools after {self.step.max_rounds} rounds")
         raise StepFailed(self.step.id, ErrorRecord.of(limit), False)
+
+    async def _take_mail(self) -> set[LayerEntry]:
+        """Log what was sent to the run's inbox meanwhile; returns the layers to ask again."""
+        cell = self.cell
+        mail = await take_mail(cell) if cell.spec.inbox is not None else ()
+        return await self.take(mail) if mail else set()
+
+    @property
+    def toolbox(self) -> Toolbox:
+        """The step's tools, once `open` has asked the servers for theirs."""
+        assert self.box is not None
+        return self.box
 
     @property
     def open_window(self) -> StepWindow:
@@ -189,7 +242,7 @@ class Conversation:
             instructions=self.instructions,
             items=window.items,
             tools=self.toolbox.specs,
-            settings=step.settings or {},
+            settings=self.settings,
             output=output_spec(step),
             context_id=self.cell.ctx.id,
             cache_boundary=window.cache_boundary,
@@ -265,11 +318,9 @@ def _call_ids(cell: Cell) -> set[str]:
     return taken
 
 
-def _last_asked(log: ItemLog) -> str:
+def _last_asked(items: Sequence[Item]) -> str:
     """The text of the last message, when it is one to be answered."""
-    if len(log) and _is_asking(log[-1]):
-        return item_text(log[-1])
-    return ""
+    return item_text(items[-1]) if items and _is_asking(items[-1]) else ""
 
 
 def _refusal(items: Sequence[Item]) -> str | None:

@@ -29,6 +29,7 @@ class ModelRound:
         self.span = chat_span(cell, step, model)
         self.partial: list[str] = []
         self.attempts = 1
+        self.streaming = False
 
     def delta(self, kind: DeltaKind, text: str) -> None:
         """Keep partial text; pass it on when somebody listens."""
@@ -38,6 +39,9 @@ class ModelRound:
         run_id = cell.spec.scope.run_id
         if self.speaks and not cell.closed and not cell.spec.quiet and cell.rt.journal.live(run_id):
             cell.rt.journal.delta(run_id, cell.ctx.id, {"kind": kind, "text": text})
+            if not self.streaming:  # the first words are what somebody waits for
+                self.streaming = True
+                cell.rt.journal.hasten()
 
     def retried(self, attempt: int, delay: float, error: NoeticError) -> None:
         """Drop the failed attempt's text and say so."""

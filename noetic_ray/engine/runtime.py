@@ -19,6 +19,7 @@ from noetic_ray.engine.cell import Cell
 from noetic_ray.engine.child import Link, Listener
 from noetic_ray.engine.dispatch import dispatch
 from noetic_ray.engine.figures import snapshot, tokens_of
+from noetic_ray.engine.mcp_tools import ServerTools
 from noetic_ray.engine.outcome import Completed
 from noetic_ray.engine.spans import close_failed
 from noetic_ray.engine.spec import PARENT_LOST, ContextSpec, EngineConfig, ParentInfo
@@ -28,8 +29,9 @@ from noetic_ray.engine.watchdog import Watchdog
 from noetic_ray.errors import Cancelled, ContextLost
 from noetic_ray.items import Item
 from noetic_ray.log import ItemLog
+from noetic_ray.mcp.port import McpPort
 from noetic_ray.placement import Placement
-from noetic_ray.protocols import ChannelPort, JournalSink, KeyValues
+from noetic_ray.protocols import ChannelPort, JournalSink, KeyValues, RunBook
 
 MAX_TOMBSTONES = 10_000
 log = logging.getLogger("noetic_ray")
@@ -66,6 +68,8 @@ class Runtime:
         codec: Codec,
         read_items: ItemReader,
         values: KeyValues,
+        book: RunBook,
+        mcp: McpPort,
         elsewhere: Elsewhere | None = None,
         actor_id: str = "",
         node: str = "",
@@ -77,6 +81,8 @@ class Runtime:
         self.channels = channels
         self.codec = codec
         self.values = values
+        self.book = book
+        self.mcp = mcp
         self.elsewhere = elsewhere
         self.actor_id = actor_id
         self.node = node
@@ -88,6 +94,7 @@ class Runtime:
         self.span_sink = journal.span if config.tracing else None
         self.dispatch = dispatch
         self.toolboxes: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+        self.server_tools = ServerTools()
         self.span_facts: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
         self._read_items = read_items
         self._watchdog = Watchdog(self)

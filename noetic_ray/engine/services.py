@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from noetic_ray.channels import Channel, expect_channel
 from noetic_ray.context import ContextSnapshot
+from noetic_ray.engine.blocking import blocking, cut
 from noetic_ray.engine.children import Detached, spawn
+from noetic_ray.engine.client_side import ClientSide
 from noetic_ray.engine.layers.functions import handles
 from noetic_ray.engine.tasks import engine_task
 from noetic_ray.errors import Cancelled, ChannelTimeout, ConfigError
@@ -119,7 +121,7 @@ class CellServices:
                 except StopAsyncIteration:
                     return
                 except asyncio.CancelledError:
-                    raise self._cut() from None
+                    raise cut(self.cell) from None
                 yield value
         finally:
             close = getattr(stream, "aclose", None)
@@ -127,15 +129,7 @@ class CellServices:
                 await close()
 
     async def _blocking(self, operation: Coroutine[Any, Any, Any]) -> Any:
-        try:
-            return await operation
-        except asyncio.CancelledError:
-            raise self._cut() from None
-
-    def _cut(self) -> BaseException:
-        """Why a blocked operation was cut: this context's abort, or somebody's plain cancel."""
-        ctx = self.cell.ctx
-        return Cancelled(ctx.abort_reason) if ctx.aborted else asyncio.CancelledError()
+        return await blocking(self.cell, operation)
 
     # -- the rest --------------------------------------------------------------------------------
 
@@ -143,6 +137,10 @@ class CellServices:
         """Everything emitted so far is acknowledged."""
         self.cell.check()
         await self._blocking(self.cell.rt.journal.flush())
+
+    def client_side(self) -> ClientSide:
+        """Messages, trace and MCP servers of the context."""
+        return ClientSide.of(self.cell)
 
     def layer_handles(self) -> LayerHandles:
         """The layers active where the caller stands."""

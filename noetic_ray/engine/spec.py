@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from noetic_ray.channels import Channel
 from noetic_ray.layers.base import ContextLayer
 from noetic_ray.layers.cache_config import ContextCache
 from noetic_ray.layers.window import Window
@@ -64,7 +65,9 @@ class ContextSpec:
     (context id, count) pairs in order, so that another process can read them in the journal.
     `named_thread` says that somebody chose the thread id and may come back to it. `quiet` keeps
     everything out of the journal, `preview` writes nothing anywhere. `wants_layers` asks for the
-    states of these layers, and the items, to come back with the reply.
+    states of these layers, and the items, to come back with the reply. `sent` are the messages
+    the contexts above have sent, `trace_place` the trace nodes this one's first node stands below.
+    `inbox` brings user messages between the rounds of the root's model steps.
     """
 
     scope: RunScope
@@ -90,6 +93,9 @@ class ContextSpec:
     quiet: bool = False
     preview: bool = False
     wants_layers: tuple[str, ...] = ()
+    sent: Mapping[str, tuple[str, bool]] = field(default_factory=dict)
+    trace_place: tuple[str, ...] = ()
+    inbox: Channel[Any] | None = None
 
 
 @dataclass(slots=True)
@@ -135,4 +141,6 @@ class EngineConfig:
     layers: tuple[ContextLayer[Any], ...] = ()
     window: Window | None = None
     cache: ContextCache = field(default_factory=ContextCache)
+    assistants: Mapping[str, Step[Any, Any]] = field(default_factory=dict)
+    mcp_clients: tuple[str, ...] = ()
     tracing: bool = False

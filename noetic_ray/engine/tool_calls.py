@@ -24,6 +24,7 @@ from noetic_ray.engine.layers.functions import layer_tools
 from noetic_ray.engine.layers.guards import admit, judge_call, outputs_complete
 from noetic_ray.engine.layers.hooks import diagnose
 from noetic_ray.engine.layers.stack import active, those_with
+from noetic_ray.engine.mcp_tools import mcp_tools_of
 from noetic_ray.engine.outcome import Completed
 from noetic_ray.engine.spans import close_cut, close_failed, tool_span
 from noetic_ray.engine.tasks import being_cancelled, engine_task
@@ -36,7 +37,9 @@ from noetic_ray.errors import (
 )
 from noetic_ray.items import FunctionCallItem, FunctionCallOutputItem, Item, Status
 from noetic_ray.layers.hooks import Deny, Guide
+from noetic_ray.mcp.tools import McpTools
 from noetic_ray.models.protocol import ToolSpec
+from noetic_ray.steps.assistant import AssistantReply
 from noetic_ray.tools import StepTool, Tool, ToolArgumentsError, tool_output, wire_names
 from noetic_ray.tracing.records import SpanRecord
 from noetic_ray.usage import estimate_tokens
@@ -62,18 +65,25 @@ class Toolbox:
         )
 
     @classmethod
-    def of(cls, cell: Cell, step: Any) -> Toolbox:
+    async def ready(cls, cell: Cell, step: Any) -> Toolbox:
+        """The box for a step, the tools of MCP servers in it."""
+        tools = cell.rt.config.tools if step.tools is None else step.tools
+        return cls.of(cell, step, await mcp_tools_of(cell, tools))
+
+    @classmethod
+    def of(cls, cell: Cell, step: Any, of_servers: tuple[Tool, ...] = ()) -> Toolbox:
         """The box for a step, made once per process."""
         boxes: WeakKeyDictionary[Any, dict[tuple[int, ...], Toolbox]] = cell.rt.toolboxes
         of_step = boxes.get(step)
         if of_step is None:
             of_step = boxes[step] = {}
         layers = _offering(cell, step)
-        key = tuple(map(id, layers))
+        key = tuple(map(id, (*layers, *of_servers)))
         box = of_step.get(key)
         if box is None:
             tools = cell.rt.config.tools if step.tools is None else step.tools
-            box = of_step[key] = cls((*tools, *layer_tools(layers)), layers)
+            own = (tool for tool in tools if not isinstance(tool, McpTools))
+            box = of_step[key] = cls((*own, *layer_tools(layers), *of_servers), layers)
         return box
 
     @property
@@ -298,7 +308,8 @@ async def _perform(
     token = current_frame.set(frame)
     try:
         if isinstance(tool, StepTool):
-            return await spawn(cell, tool.step, arguments["input"], path=frame.path)
+            output = await spawn(cell, tool.step, arguments["input"], path=frame.path)
+            return output.text if isinstance(output, AssistantReply) else output
         if tool.is_async:
             return await tool.invoke(arguments, cell.ctx)
         value = await in_thread(cell, tool.invoke, arguments, cell.ctx)

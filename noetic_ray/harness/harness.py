@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from noetic_ray.layers.base import ContextLayer
     from noetic_ray.layers.cache_config import ContextCache
     from noetic_ray.layers.window import Window
+    from noetic_ray.mcp.servers import McpServer
     from noetic_ray.models.protocol import Model
     from noetic_ray.placement import Placement
     from noetic_ray.request import RequestInfo
@@ -54,8 +55,9 @@ class Harness:
     `layers` are active in every root context, `window` and `context_cache` say how much of them
     and of the history a model is shown, and how its prompt cache is kept warm. `store` is the path
     of an SQLite file for the journal. `exporter` is an OpenTelemetry span exporter, a function
-    that makes one, or "otlp". `kill_after` is in seconds. `address` is a
-    Ray cluster's, as for `ray.init`.
+    that makes one, or "otlp". `kill_after` is in seconds. `assistants` may be delegated to by
+    name, `mcp` names the MCP servers of the swarm. `address` is a Ray cluster's, as for
+    `ray.init`.
     """
 
     __noetic_refuse__ = "harness"
@@ -77,6 +79,8 @@ class Harness:
         kill_after: float = 5.0,
         window: Window | None = None,
         context_cache: ContextCache | None = None,
+        assistants: Iterable[Step[Any, Any]] = (),
+        mcp: Mapping[str, McpServer | Mapping[str, Any]] | None = None,
         address: str | None = None,
     ) -> None:
         from noetic_ray.harness.settings import make_settings
@@ -85,6 +89,7 @@ class Harness:
         self._settings = make_settings(
             name, model_provider, tools, params, hooks, store, placement, exporter,
             item_types, strict_items, kill_after, address, layers, window, context_cache,
+            assistants, mcp,
         )  # fmt: skip
         self._lock = threading.RLock()
         self._backend: Backend | None = None
@@ -117,7 +122,7 @@ class Harness:
         thread = LoopThread(f"noetic-{self.name}")
         try:
             config = self._config
-            for part in (config.model, *config.tools, *config.layers):
+            for part in (config.model, *config.tools, *config.layers, *config.assistants.values()):
                 self._check(part)
             self._backend = open_backend(self._settings, thread)
         except BaseException:
@@ -218,6 +223,9 @@ class Harness:
         request: RequestInfo | Mapping[str, Any] | None = None,
         run_id: str | None = None,
         timeout: float | None = None,
+        inbox: Channel[Any] | None = None,
+        message_ids: Sequence[str] = (),
+        follow: bool = False,
     ) -> Run[Out]:
         """Start a run and return at once.
 
@@ -225,6 +233,11 @@ class Harness:
         harness's (`[*harness.layers, more]` adds to them). A later run with the same `thread_id`
         or `resource_id` takes up what layers of that scope saved. After `timeout` seconds the
         run is aborted and its result is StepFailed with cause type TimeoutError.
+
+        `request` is what is known of the client (`ctx.request`). `inbox` is an external queue
+        channel: texts and message items sent there reach the root's model steps between their
+        rounds, as user messages. `message_ids` are kept on `run.started`. `follow` keeps streamed
+        pieces from the first one on for a reader of `events(deltas=True)` that comes at once.
         """
         self.open()
         backend, runs = self._parts()
@@ -233,6 +246,8 @@ class Harness:
             step, input, state, tuple(items), thread_id, resource_id, request, run_id, timeout,
             self._layers_for(layers),
         )  # fmt: skip
+        ready.spec.inbox = inbox
+        ready.message_ids, ready.follow = tuple(message_ids), follow
         try:
             return cast("Run[Out]", self._call(backend, runs.start(ready)))
         except KeyboardInterrupt:

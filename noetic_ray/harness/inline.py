@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping
 from functools import partial
 
 from noetic_ray.engine.child import Link, Listener
@@ -17,6 +18,8 @@ from noetic_ray.journal.paging import read_items
 from noetic_ray.journal.sender import JournalSender
 from noetic_ray.journal.spans import SpanSink
 from noetic_ray.journal.sqlite import open_store
+from noetic_ray.mcp.local import LocalMcp
+from noetic_ray.mcp.servers import McpServer
 from noetic_ray.placement import Placement
 
 
@@ -29,6 +32,7 @@ class InlineBackend:
         thread: LoopThread,
         store: str | None,
         span_sink: SpanSink | None = None,
+        mcp: Mapping[str, McpServer] | None = None,
     ) -> None:
         self.thread = thread
         self._core = JournalCore(open_store(store) if store else None, span_sink)
@@ -37,6 +41,7 @@ class InlineBackend:
         self.journal.bind(thread.loop)
         self.on_dropped: OnDropped = warn_dropped
         self.channels = LocalChannels(lambda name, count: self.on_dropped(name, count))
+        self._mcp = LocalMcp(mcp or {}, thread.loop)
         self._runtime = Runtime(
             config,
             thread,
@@ -45,6 +50,8 @@ class InlineBackend:
             CopyCodec(),
             partial(read_items, self.reader),
             self.reader,
+            self.reader,
+            self._mcp,
             node=platform.node(),
         )
 
@@ -63,8 +70,9 @@ class InlineBackend:
         """There is always room in this process."""
 
     async def aclose(self, seconds: float) -> None:
-        """Close channels, runtime and journal, in this order."""
+        """Close channels, MCP servers, runtime and journal, in this order."""
         await self.channels.aclose()
+        await self._mcp.aclose()
         self._runtime.close()
         await self.journal.aclose(seconds)
         await self.reader.aclose(seconds)

@@ -24,4 +24,4 @@ async def _open_inline(settings: Settings, thread: LoopThread) -> Backend:
 
     make_sink = sink_factory(settings.exporter, settings.engine.name)
     sink = make_sink() if make_sink is not None else None
-    return InlineBackend(settings.engine, thread, settings.store, sink)
+    return InlineBackend(settings.engine, thread, settings.store, sink, settings.mcp)

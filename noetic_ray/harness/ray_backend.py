@@ -43,7 +43,14 @@ def open_ray_backend(settings: Settings, thread: LoopThread) -> RayBackend:
     session = RaySession.open(settings.address)
     try:
         signals.install()
-        charter = Charter(settings.engine.name, config, environment(), _store(settings), make_sink)
+        charter = Charter(
+            settings.engine.name,
+            config,
+            environment(),
+            _store(settings),
+            make_sink,
+            settings.mcp,
+        )
         supervisor = _start_supervisor(charter)
         return thread.call(_connect(settings, thread, session, supervisor))
     except BaseException:

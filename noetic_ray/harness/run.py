@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from noetic_ray.engine.child import Link
 from noetic_ray.engine.spec import Reply
 from noetic_ray.errors import ConfigError, ErrorRecord, NoeticError, StepFailed, from_wire
+from noetic_ray.harness.client_view import ClientView
 from noetic_ray.harness.history import Place, RunHistory
 from noetic_ray.harness.report import AbortReport, HarnessResponse
 from noetic_ray.items import Item, last_assistant_text
@@ -19,8 +20,10 @@ from noetic_ray.journal.fold import ContextRow, ContextTree
 from noetic_ray.usage import TokenUsage
 
 if TYPE_CHECKING:
+    from noetic_ray.client.message import Message
     from noetic_ray.engine.layers.remains import Remains
     from noetic_ray.harness.backend import Backend
+    from noetic_ray.harness.trace_view import TraceView
     from noetic_ray.harness.window_view import WindowView
 
 Out = TypeVar("Out")
@@ -35,12 +38,21 @@ class Run(Generic[Out]):
 
     __noetic_refuse__ = "run"
 
-    def __init__(self, id: str, step_id: str, backend: Backend, guard: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        id: str,
+        step_id: str,
+        backend: Backend,
+        guard: Callable[[], None],
+        accept: str = "standard",
+    ) -> None:
         self.id = id
         self.step_id = step_id
         self._backend = backend
         self._guard = guard
         self._history = RunHistory(id, backend.reader)
+        self._seen = ClientView(id, backend.reader)
+        self._accept = accept
         self._link: Link | None = None
         self._first: Reply | None = None
         self._last: Reply | None = None
@@ -280,6 +292,45 @@ class Run(Generic[Out]):
         while not place.ended:
             for event in await self._on_driver(self._history.page(place, deltas)):
                 yield event
+
+    def messages(self, accept: str | None = None) -> list[dict[str, Any]]:
+        """The messages so far as the frames a client gets, in order.
+
+        The format is the request's, or `accept`: "standard" (OpenAI chunks) or "cui-web".
+        """
+        return self._call(self._messages(accept))
+
+    async def amessages(self, accept: str | None = None) -> list[dict[str, Any]]:
+        """`messages`, awaited."""
+        return await self._on_driver(self._messages(accept))
+
+    def shown(self) -> list[Message]:
+        """What a client shows that has followed all sends, replacements and appends so far."""
+        return self._call(self._shown())
+
+    async def ashown(self) -> list[Message]:
+        """`shown`, awaited."""
+        return await self._on_driver(self._shown())
+
+    def trace(self) -> TraceView:
+        """The run's trace nodes and spaces now: a tree in a terminal, HTML in a notebook."""
+        return self._call(self._trace())
+
+    async def atrace(self) -> TraceView:
+        """`trace`, awaited."""
+        return await self._on_driver(self._trace())
+
+    async def _messages(self, accept: str | None) -> list[dict[str, Any]]:
+        await self._all_told()
+        return await self._seen.messages(accept or self._accept)
+
+    async def _shown(self) -> list[Message]:
+        await self._all_told()
+        return await self._seen.shown()
+
+    async def _trace(self) -> TraceView:
+        await self._all_told()
+        return await self._seen.trace()
 
     async def _tree(self) -> ContextTree:
         await self._all_told()

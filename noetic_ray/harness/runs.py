@@ -45,6 +45,8 @@ class ReadyRun:
 
     spec: ContextSpec
     timeout: float | None
+    message_ids: tuple[str, ...] = ()
+    follow: bool = False
 
 
 class RunTable:
@@ -90,8 +92,7 @@ class RunTable:
         id = self._new_id(run_id)
         trace_id, parent_span = _current_trace()
         config = self._settings.engine
-        if isinstance(request, Mapping):
-            request = RequestInfo.model_validate(request)
+        request = None if request is None else RequestInfo.of(request)
         spec = ContextSpec(
             scope=RunScope(id, config.params, request, trace_id),
             id=id,
@@ -130,7 +131,9 @@ class RunTable:
         placement = self._settings.engine.placement
         await backend.check(placement)
         self._expect_new(spec.id)  # others may have started since it was looked at
-        run: Run[Any] = Run(spec.id, spec.step.id, backend, self._guard)
+        request = spec.scope.request
+        accept = request.accept if request is not None else "standard"
+        run: Run[Any] = Run(spec.id, spec.step.id, backend, self._guard, accept)
         run._abort_bound = 4 * (self._settings.engine.kill_after + 2.0) + 5.0
         run._on_result = self._result
         run._on_settled = self._settled
@@ -139,9 +142,17 @@ class RunTable:
             run._remains_if_killed = partial(remains_of_killed, spec)
         self._live[spec.id] = run
         harness = self._settings.engine.name
-        data = {"step": spec.step.id, "thread_id": spec.thread_id, "harness": harness}
+        data: dict[str, Any] = {
+            "step": spec.step.id,
+            "thread_id": spec.thread_id,
+            "harness": harness,
+        }
+        if ready.message_ids:
+            data["message_ids"] = ready.message_ids
         backend.journal.emit(spec.id, "run.started", spec.id, data)
         try:
+            if ready.follow:  # before the journal tells a sender that nobody reads along
+                await backend.reader.read(spec.id, deltas=True)
             await backend.channels.flush()
             await backend.journal.flush()
             run._begin(backend.launch(spec, placement, run), ready.timeout)

@@ -15,8 +15,10 @@ from noetic_ray.items import check_item_types
 from noetic_ray.layers.base import check_layers
 from noetic_ray.layers.cache_config import ContextCache
 from noetic_ray.layers.window import Window
+from noetic_ray.mcp.servers import McpServer, check_servers
 from noetic_ray.models.protocol import Model
 from noetic_ray.placement import Placement
+from noetic_ray.steps.assistant import check_assistants
 from noetic_ray.tools import Tool, wire_names
 
 
@@ -28,6 +30,7 @@ class Settings:
     store: str | None
     exporter: Any
     address: str | None
+    mcp: Mapping[str, McpServer]
 
 
 def make_settings(
@@ -46,6 +49,8 @@ def make_settings(
     layers: Any,
     window: Any,
     context_cache: Any,
+    assistants: Any,
+    mcp: Any,
 ) -> Settings:
     """Raises ConfigError naming the argument that is wrong."""
     _check_name(name)
@@ -55,6 +60,7 @@ def make_settings(
     if address is not None:
         refuse_url(str(address))
     hooks = hooks or Hooks()
+    servers = check_servers(mcp)
     engine = EngineConfig(
         name=name,
         model=model_provider,
@@ -69,9 +75,12 @@ def make_settings(
         layers=check_layers(tuple(layers), f"harness {name!r}"),
         window=_check_window(window),
         cache=_check_cache(context_cache),
+        assistants=check_assistants(assistants),
+        mcp_clients=tuple(servers),
         tracing=exporter is not None,
     )
-    return Settings(engine, str(store) if store is not None else None, exporter, address)
+    place = str(store) if store is not None else None
+    return Settings(engine, place, exporter, address, servers)
 
 
 def _check_window(window: Any) -> Window | None:

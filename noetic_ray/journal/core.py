@@ -7,9 +7,11 @@ import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from time import time as seconds
 from typing import Any, TypeVar
 
-from noetic_ray.errors import NoeticError, to_wire
+from noetic_ray.canonical import from_json, to_json_bytes
+from noetic_ray.errors import NoeticError, TraceError, to_wire
 from noetic_ray.journal.batch import Ack, Batch, pack_ack, unpack_batch
 from noetic_ray.journal.deltas import LiveDeltas
 from noetic_ray.journal.events import (
@@ -20,10 +22,13 @@ from noetic_ray.journal.events import (
     Record,
     Row,
     RunInfo,
+    Selection,
     SpanPage,
+    Stored,
 )
 from noetic_ray.journal.parking import Parking
 from noetic_ray.journal.runlog import RunLog
+from noetic_ray.journal.spaces import SPACE_PREFIX, RunSpaces
 from noetic_ray.journal.spans import SpanExport, SpanQueue, SpanSink
 from noetic_ray.journal.store import Extent, Store, StoreWriter
 from noetic_ray.journal.values import ValueTable
@@ -33,6 +38,8 @@ log = logging.getLogger("noetic_ray")
 
 #: So many ended runs stay in memory when a store has them too.
 _KEEP_ENDED = 64
+#: Seconds an operation on spaces waits for what its context recorded before.
+_SPACE_PATIENCE = 5.0
 _SPANS = "spans"
 _ARRIVALS = "arrivals"
 
@@ -64,6 +71,7 @@ class JournalCore:
         self._export = None if span_sink is None else SpanExport(span_sink)
         self._span_put = self._spans.put if self._export is None else self._export.put
         self._values = ValueTable(store, self._in_thread)
+        self._spaces: dict[str, RunSpaces] = {}
         self._closed = False
 
     # Values beside the events.
@@ -82,6 +90,11 @@ class JournalCore:
         """The keys that begin with `prefix`, in order."""
         self._check_open()
         return await self._values.keys(prefix)
+
+    async def add(self, prefix: str, value: bytes) -> int:
+        """Append to the list of values under `prefix`; returns the index. Durable with a store."""
+        self._check_open()
+        return await self._values.add(prefix, value)
 
     # Writing.
 
@@ -118,21 +131,61 @@ class JournalCore:
         seconds is not waited for. Returns the event's number; durable with a store.
         """
         self._check_open()
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout
-        while self._missing(marks):
-            left = deadline - loop.time()
-            if left <= 0:
-                log.warning("run %s ended before all of its events arrived", run_id)
-                break
-            await self._parking.wait(_ARRIVALS, left)
-            self._check_open()
+        if not await self._arrived(marks, timeout):
+            log.warning("run %s ended before all of its events arrived", run_id)
+        self._check_open()
         self._take([record])
         seq = self._runs[run_id].last_seq
         if self._writer is not None:
             await self._writer.commit(self._ticket)
         self._retire(run_id)
         return seq
+
+    async def space(
+        self,
+        run_id: str,
+        context_id: str,
+        operation: str,
+        arguments: Mapping[str, Any],
+        marks: Mapping[str, int],
+    ) -> Any:
+        """Do something to a run's spaces, behind what the senders in `marks` had taken before.
+
+        Atomic: nothing else happens to the spaces meanwhile. Raises TraceError.
+        """
+        self._check_open()
+        await self._arrived(marks, _SPACE_PATIENCE)
+        spaces = await self._spaces_of(run_id)
+        self._check_open()
+        run = self._runs.get(run_id)
+        if run is not None and run.end_seq:
+            raise TraceError(f"run {run_id} has ended, its spaces are read with run.trace()")
+        answer, events = spaces.do(operation, arguments)
+        now = seconds()
+        self._take([(run_id, type, context_id, now, to_json_bytes(d)) for type, d in events])
+        return answer
+
+    async def _spaces_of(self, run_id: str) -> RunSpaces:
+        """A run's spaces; those of an earlier process are read from the store, once."""
+        spaces = self._spaces.get(run_id)
+        if spaces is None:
+            spaces = RunSpaces()
+            if self._store is not None:
+                found = await self.select(run_id, (SPACE_PREFIX,), 0)
+                spaces.replay((entry[1], from_json(entry[4])) for entry in found.entries)
+            spaces = self._spaces.setdefault(run_id, spaces)
+        return spaces
+
+    async def _arrived(self, marks: Mapping[str, int], timeout: float) -> bool:
+        """Wait until all that the senders in `marks` had taken is here; False when it is not."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        while self._missing(marks):
+            left = deadline - loop.time()
+            if left <= 0 or self._closed:
+                return False
+            await self._parking.wait(_ARRIVALS, left)
+        return True
 
     def _missing(self, marks: Mapping[str, int]) -> bool:
         received = self._received
@@ -198,6 +251,7 @@ class JournalCore:
                 self._ended.append(old)
                 return
             del self._runs[old]
+            self._spaces.pop(old, None)
 
     # Reading.
 
@@ -269,6 +323,26 @@ class JournalCore:
                 entries = [entry for entry in entries if (entry[0] or 0) <= extent.end_seq]
             last = (entries[-1][0] or since) if entries else since
             return Page(entries, last, 0, bool(extent.end_seq) and last >= extent.end_seq)
+
+        await self._settle_store()
+        return await self._in_thread(fetch)
+
+    async def select(self, run_id: str, prefixes: tuple[str, ...], since: int) -> Selection:
+        """All events after number `since` whose type begins with one of `prefixes`."""
+        run = self._runs.get(run_id)
+        if run is not None and since >= run.base:
+            return Selection(run.select(prefixes, since), run.last_seq)
+        store = self._store
+        if store is None:
+            return Selection([], since)
+
+        def fetch() -> Selection:
+            kept: list[Stored] = []
+            last = since
+            while page := store.events(run_id, last):
+                kept += [entry for entry in page if entry[1].startswith(prefixes)]
+                last = page[-1][0] or last
+            return Selection(kept, last)
 
         await self._settle_store()
         return await self._in_thread(fetch)
@@ -347,11 +421,8 @@ class JournalCore:
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
-        while marks and self._missing(marks):
-            left = deadline - loop.time()
-            if left <= 0 or self._closed:
-                return None
-            await self._parking.wait(_ARRIVALS, left)
+        if marks and not await self._arrived(marks, timeout):
+            return None
         export = self._export
         if export is None:
             return self._spans.last

@@ -137,6 +137,13 @@ class ItemPage(NamedTuple):
     total: int
 
 
+class Selection(NamedTuple):
+    """Events of some types, in order; `since` is the number of the last event looked at."""
+
+    entries: list[Stored]
+    since: int
+
+
 class SpanPage(NamedTuple):
     """Finished spans in order; ask again with `after=last`, which lets go of these.
 

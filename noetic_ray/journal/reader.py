@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any, cast
 
-from noetic_ray.journal.events import Event, ItemPage, Page, Record, RunInfo, SpanPage
+from noetic_ray.journal.events import Event, ItemPage, Page, Record, RunInfo, Selection, SpanPage
 
 _POLL_SECONDS = 10.0
 
@@ -103,6 +103,33 @@ class JournalReader(ABC):
     async def keys(self, prefix: str) -> list[str]:
         """The keys that begin with `prefix`, in order."""
         return cast(list[str], await self._ask("keys", prefix=prefix))
+
+    async def add(self, prefix: str, value: bytes) -> int:
+        """Append to the list of values under `prefix`; returns the index."""
+        return int(await self._ask("add", prefix=prefix, value=value))
+
+    async def select(self, run_id: str, prefixes: tuple[str, ...], since: int = 0) -> Selection:
+        """All events after number `since` whose type begins with one of `prefixes`."""
+        answer = await self._ask("select", run_id=run_id, prefixes=prefixes, since=since)
+        return cast(Selection, answer)
+
+    async def space(
+        self,
+        run_id: str,
+        context_id: str,
+        operation: str,
+        arguments: Mapping[str, Any],
+        marks: Mapping[str, int],
+    ) -> Any:
+        """Do something to a run's spaces, behind what the senders in `marks` had taken."""
+        return await self._ask(
+            "space",
+            run_id=run_id,
+            context_id=context_id,
+            operation=operation,
+            arguments=dict(arguments),
+            marks=dict(marks),
+        )
 
     async def end_run(
         self, run_id: str, marks: Mapping[str, int], record: Record, timeout: float = 5.0

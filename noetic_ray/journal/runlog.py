@@ -84,6 +84,15 @@ class RunLog:
             )
         )
 
+    def select(self, prefixes: tuple[str, ...], since: int) -> list[Stored]:
+        """Events after `since`, which is at least `base`, of the types that begin so."""
+        wanted = {type_ for type_ in set(self._types) if type_.startswith(prefixes)}
+        return [
+            (self.base + at + 1, type_, self._contexts[at], self._times[at], self._data[at])
+            for at, type_ in enumerate(self._types[since - self.base :], since - self.base)
+            if type_ in wanted
+        ]
+
     def item_count(self, context_id: str) -> int:
         """How many items of a context are here."""
         index = self._items.get(context_id)

@@ -79,6 +79,7 @@ class JournalSender:
         self._timer: asyncio.TimerHandle | None = None
         self._pump_task: asyncio.Task[None] | None = None
         self._flushes: list[tuple[int, asyncio.Future[None]]] = []
+        self._hasty = False
         self._failing_since: float | None = None
         self._gone: str | None = None
         self._live: frozenset[str] = frozenset()
@@ -111,6 +112,20 @@ class JournalSender:
         buffer.append(("", SPAN, "", 0.0, record))
         if len(buffer) >= self._limit:
             self._wake()
+
+    def hasten(self) -> None:
+        """Send what was emitted so far now, from any thread; those who watch wait for it."""
+        loop = self._loop
+        if loop is None or self._gone is not None:
+            return
+        self._hasty = True
+        if _running_loop() is loop:
+            self._start()
+            return
+        try:
+            loop.call_soon_threadsafe(self._start, context=self._context)
+        except RuntimeError:
+            self._give_up("the event loop of its sender is closed")
 
     def live(self, run_id: str) -> bool:
         """Whether somebody reads the deltas of this run; True until the journal has said no."""
@@ -215,13 +230,18 @@ class JournalSender:
                 if ack is None:
                     return
                 self._acknowledged(batch, ack)
-                if len(self._buffer) < self._max_records and not self._flushes:
+                if not self._must_go_on():
                     return
         except Exception as error:
             self._give_up(f"its sender failed: {error!r}")
         finally:
             self._pump_task = None
             self._rest()
+
+    def _must_go_on(self) -> bool:
+        """Whether the next batch is due as soon as the last one has arrived."""
+        hasty = self._hasty and bool(self._buffer)
+        return hasty or bool(self._flushes) or len(self._buffer) >= self._max_records
 
     def _rest(self) -> None:
         """No pump runs: the next emit is to set the timer, or it is set here."""
@@ -241,6 +261,7 @@ class JournalSender:
             first = self._taken
             self._taken += count
             self._buffer[: len(entries)] = entries[count:]
+            self._hasty = self._hasty and bool(self._buffer)
         del entries[count:]
         durable = bool(self._flushes) and self._taken >= self._flushes[-1][0]
         return Batch(self.sender_id, first, entries, durable)

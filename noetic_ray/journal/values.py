@@ -42,16 +42,36 @@ class ValueTable:
         """Write or remove keys, all or nothing; durable on return, with a store."""
         store = self._store
         if store is not None:
-            if self._saving is None:
-                self._saving = ThreadPoolExecutor(1, thread_name_prefix="noetic-values")
-            loop = asyncio.get_running_loop()
-            await loop.run_in_executor(self._saving, store.save_values, changes)
+            await self._saved(lambda: store.save_values(changes))
             return
         for key, value in changes.items():
             if value is None:
                 self._values.pop(key, None)
             else:
                 self._values[key] = value
+
+    async def add(self, prefix: str, value: bytes) -> int:
+        """Append to the values whose keys are `prefix` and a number; returns the index.
+
+        Durable on return, with a store. Nobody else writes keys that begin with `prefix`.
+        """
+        store = self._store
+        if store is None:
+            index = sum(key.startswith(prefix) for key in self._values)
+            self._values[f"{prefix}{index:08d}"] = value
+            return index
+
+        def append() -> int:
+            index = len(store.value_keys(prefix))
+            store.save_values({f"{prefix}{index:08d}": value})
+            return index
+
+        return await self._saved(append)
+
+    async def _saved(self, job: Callable[[], T]) -> T:
+        if self._saving is None:
+            self._saving = ThreadPoolExecutor(1, thread_name_prefix="noetic-values")
+        return await asyncio.get_running_loop().run_in_executor(self._saving, job)
 
     async def keys(self, prefix: str) -> list[str]:
         """The keys that begin with `prefix`, in order."""

@@ -125,6 +125,12 @@ class Overlay:
         own = (key for key, value in self._own.items() if value is not None)
         return sorted(found.union(key for key in own if key.startswith(prefix)))
 
+    async def add(self, prefix: str, value: bytes) -> int:
+        """Append to the list of values under `prefix`, here only."""
+        index = len(await self.keys(prefix))
+        self._own[f"{prefix}{index:08d}"] = value
+        return index
+
 
 def plain_json(value: Any, what: str) -> bytes:
     """A value as JSON that reads back as it was (tuples as lists).

@@ -1,5 +1,6 @@
 """Steps: what is to be done, as immutable values, and the functions that make them."""
 
+from noetic_ray.steps.assistant import Assistant, AssistantReply, Completion, ToolOutcome
 from noetic_ray.steps.base import Backoff, Retry, Step
 from noetic_ray.steps.builders import (
     call_model,
@@ -30,8 +31,11 @@ from noetic_ray.steps.kinds import (
 from noetic_ray.steps.output import output_adapter
 
 __all__ = [
+    "Assistant",
+    "AssistantReply",
     "Backoff",
     "CallModel",
+    "Completion",
     "Conditional",
     "Every",
     "InParallel",
@@ -43,6 +47,7 @@ __all__ = [
     "Spawn",
     "Step",
     "StepSequence",
+    "ToolOutcome",
     "WithContext",
     "call_model",
     "conditional",

@@ -50,6 +50,35 @@ EXPECTED = {
         ),
         "children": ("{'each reader knew': [1, 1, 1], 'all know': ['clouds', 'tides', 'winds']}"),
     },
+    "03_human_in_the_loop": {
+        "start": (
+            "M1 text {'content': 'Step 2/3: 3 orders were late, waiting for a person.'}\n"
+            "question approval {'refund': ['tea', 'bread', 'jam']}"
+        ),
+        "answer": "'Good news: Refunds for tea, bread, jam: sent.'",
+        "shown": (
+            "M1 text {'content': 'Step 3/3: done.'}\nquestion text {'content': 'Answered: yes.'}"
+        ),
+        "frames": (
+            "{'type': 'text', 'props': {'content': 'Step 1/3: checking 4 orders...'}, "
+            "'message_id': 'M1'}\n"
+            "{'type': 'text', 'props': {'content': 'Step 2/3: 3 orders were late, waiting for a "
+            "person.'}, 'message_id': 'M1', 'delta': True, 'delta_action': 'replace'}"
+        ),
+        "trace": "TraceView(...)",
+        "nodes": (
+            "Ask a person approval completed {'allowed': True}\n"
+            "Check bread check completed {'late': True}\n"
+            "Check coffee check completed {'late': False}\n"
+            "Check jam check completed {'late': True}\n"
+            "Check tea check completed {'late': True}\n"
+            "Refunds plan completed None"
+        ),
+        "tools": (
+            "delete_order {'order': 'jam'}\n"
+            "'error: the call was denied: orders are kept for a year'"
+        ),
+    },
 }
 
 

@@ -19,6 +19,8 @@ from noetic_ray.errors import (
     DuplicateItem,
     ErrorRecord,
     ItemSchemaMismatch,
+    McpError,
+    MessageError,
     ModelFailed,
     ModelParseError,
     ModelRateLimited,
@@ -27,6 +29,7 @@ from noetic_ray.errors import (
     ParallelFailed,
     SteeringDenied,
     StepFailed,
+    TraceError,
     from_wire,
     to_wire,
 )
@@ -89,6 +92,13 @@ EXAMPLES: list[tuple[NoeticError, str, dict[str, Any]]] = [
     ),
     (DuplicateItem("i1"), "duplicate_item", {"item_id": "i1"}),
     (ContextLost("ctx1"), "context_lost", {"context_id": "ctx1"}),
+    (MessageError("no", "M1"), "message_error", {"message_id": "M1"}),
+    (TraceError("no", "n1", "s1"), "trace_error", {"node_id": "n1", "space_id": "s1"}),
+    (
+        McpError("files", "no", code=-32601, data={"a": [1]}),
+        "mcp_error",
+        {"client": "files", "code": -32601, "data": {"a": [1]}},
+    ),
 ]
 every_error = pytest.mark.parametrize(
     ("error", "kind", "fields"), EXAMPLES, ids=[type(e).__name__ for e, _, _ in EXAMPLES]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from noetic_ray.context import current_frame
 from noetic_ray.engine.layers.stack import Active, active
@@ -25,14 +25,28 @@ if TYPE_CHECKING:
     from noetic_ray.layers.epochs import Lineage
 
 
+class Shown(NamedTuple):
+    """Messages that stand for the first `log_items` items of the log, in one step."""
+
+    items: tuple[Item, ...]
+    log_items: int
+
+
 class StepWindow:
     """What stands before the items of this step, and what became of the layers in it.
 
-    The items from `split` on are the step's own: they follow the head, unchanged and whole.
+    The items from `split` on are the step's own: they follow the head, unchanged and whole. With
+    `shown` it is counted in what is shown instead of the log.
     """
 
     def __init__(
-        self, cell: Cell, step: Any, toolbox: Toolbox, instructions: str | None, split: int
+        self,
+        cell: Cell,
+        step: Any,
+        toolbox: Toolbox,
+        instructions: str | None,
+        split: int,
+        shown: Shown | None = None,
     ) -> None:
         self._cell = cell
         self._step = step
@@ -41,6 +55,7 @@ class StepWindow:
         self._entries: Active = active(cell)
         self._window = _window_of(cell, step, self._entries)
         self._split = split
+        self._shown = shown
         self._system = estimate_tokens(instructions or "")
         if cell.windows is None:
             cell.windows = WindowMemory()
@@ -90,14 +105,14 @@ class StepWindow:
 
     async def _fit(self, plan: Plan, window: Window | None) -> Assembled:
         cell, memory = self._cell, self._memory
-        cut = memory.cut_of(window)
-        log = cell.ctx.item_log
-        raw = log.before(self._split)
+        cut = memory.cut_of(window) if self._shown is None else Cut()
+        raw = self._history
         history = await project(cell, self._entries, raw, self._tail)
         parts = Parts(plan.anchor, history, plan.live, plan.update, self._tail, self._system)
         start = cut.start if history is raw else 0
         assembled = assemble(parts, window, memory.estimates, start, cut.summary)
-        if window is not None and window.overflow == "summarize" and history is raw:
+        as_logged = history is raw and self._shown is None
+        if window is not None and window.overflow == "summarize" and as_logged:
             assembled = await self._summarized(parts, window, assembled, cut)
         if history is raw:
             cut.start = assembled.history_start
@@ -129,15 +144,26 @@ class StepWindow:
         return self._window is None and not self._entries
 
     @property
+    def _history(self) -> Sequence[Item]:
+        """What was there before the step."""
+        if self._shown is not None:
+            return self._shown.items[: self._split]
+        return self._cell.ctx.item_log.before(self._split)
+
+    @property
     def _tail(self) -> Sequence[Item]:
-        return self._cell.ctx.item_log.since(self._split)
+        log = self._cell.ctx.item_log
+        if self._shown is not None:
+            return (*self._shown.items[self._split :], *log.since(self._shown.log_items))
+        return log.since(self._split)
 
     @property
     def items(self) -> Sequence[Item]:
         """What the next round is asked with."""
-        log = self._cell.ctx.item_log
         if self._assembled is None:
-            return log.items
+            if self._shown is not None:
+                return (*self._history, *self._tail)
+            return self._cell.ctx.item_log.items
         assembled = self._assembled
         head = assembled.items[: len(assembled.items) - assembled.tail_items]
         return (*head, *self._tail)
@@ -206,12 +232,15 @@ class StepWindow:
     def picture(self) -> dict[str, Any]:
         """The window as event data."""
         assert self._plan is not None
-        log, estimates = self._cell.ctx.item_log, self._memory.estimates
+        estimates = self._memory.estimates
         tools = (len(self._toolbox.specs), self._toolbox.tokens)
         if self._assembled is not None:
             return picture_of(self._plan, self._assembled, self._system, tools, len(self._tail))
         tail = self._tail_tokens()
-        history = estimates.history_total(log.items) - tail
+        if self._shown is not None:
+            history = estimates.total(self._history)
+        else:
+            history = estimates.history_total(self._cell.ctx.item_log.items) - tail
         return picture_of(
             self._plan, None, self._system, tools, len(self._tail), (self._split, history), tail
         )

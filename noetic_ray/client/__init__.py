@@ -1,0 +1,1 @@
+"""What a client of a run sees: its messages, its trace, its spaces."""

@@ -1,0 +1,1 @@
+"""Model Context Protocol servers: their settings, their answers, the connection to them."""

@@ -1,0 +1,44 @@
+"""Reading along with a run, page by page, at the reader's own speed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from typing import Any, NamedTuple
+
+from noetic_ray.harness.history import Place
+from noetic_ray.harness.run import Run
+from noetic_ray.journal.events import MODEL_DELTA, Event
+
+#: After so many seconds without news a stream says that it is alive.
+HEARTBEAT = 15.0
+#: The journal keeps pieces of answers only for readers who come back this soon, in seconds.
+PATIENCE = 1.0
+
+
+class Page(NamedTuple):
+    """What happened next; no events when nothing did for a while.
+
+    `gap` says that pieces of answers may be missing before or in it.
+    """
+
+    events: list[Event]
+    gap: bool
+
+
+async def pages(
+    run: Run[Any], since: int = 0, deltas: bool = False, wait: float = HEARTBEAT
+) -> AsyncIterator[Page]:
+    """The events of a run after number `since`, to the one that ends it.
+
+    Nothing is read ahead: who is slow is behind, and holds one page.
+    """
+    place = Place(since)
+    left = time.monotonic()
+    while not place.ended:
+        before = place.cursor
+        late = time.monotonic() - left > PATIENCE
+        events = await run._on_driver(run._history.page(place, deltas, wait))
+        left = time.monotonic()
+        pieces = sum(event.type == MODEL_DELTA for event in events)
+        yield Page(events, deltas and (late or place.cursor - before != pieces))
