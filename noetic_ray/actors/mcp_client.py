@@ -25,13 +25,14 @@ _ports = itertools.count()
 class _Gateway:
     """One replica, and how many requests of this process are under way there."""
 
-    __slots__ = ("ask", "busy", "handle", "line")
+    __slots__ = ("ask", "busy", "handle", "line", "retired")
 
     def __init__(self, handle: Any, line: Line | None) -> None:
         self.handle = handle
         self.ask = handle.call
         self.line = line
         self.busy = 0
+        self.retired = False
 
     @classmethod
     async def reach(cls, handle: Any) -> _Gateway:
@@ -43,9 +44,9 @@ class _Gateway:
         """Whether its process is known to be gone."""
         return self.line is not None and self.line.lost
 
-    def close(self) -> None:
-        """Hang up."""
-        if self.line is not None:
+    def rest(self) -> None:
+        """Hang up, unless it is to be called again or is still to answer somebody."""
+        if self.retired and not self.busy and self.line is not None:
             self.line.close()
 
 
@@ -87,6 +88,7 @@ class RayMcp:
             fine, answer = pickle.loads(await self._asked(client, gateway, call_id, payload))
         finally:
             gateway.busy -= 1
+            gateway.rest()
         if not fine:
             raise from_wire(answer)
         return answer
@@ -158,7 +160,8 @@ class RayMcp:
     def _forget(self, client: str) -> None:
         """Ask for the replicas again with the next call."""
         for gateway in self._known.pop(client):
-            gateway.close()
+            gateway.retired = True
+            gateway.rest()
 
 
 def _busy(gateway: _Gateway) -> int:

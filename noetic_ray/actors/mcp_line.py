@@ -22,6 +22,8 @@ __all__ = ["Line", "LineLost", "LineServer"]
 
 _LENGTH = struct.Struct(">I")
 _USER = struct.Struct("3i")
+#: Processes that open their lines at once; more of them make actor calls.
+_BACKLOG = 1_000
 
 
 class LineLost(Exception):
@@ -78,11 +80,15 @@ class Line(_Framed):
         """A line to a `LineServer`; None where there is no way."""
         if address is None or sys.platform != "linux":
             return None
-        loop = asyncio.get_running_loop()
+        # Connected here: not every event loop can reach a socket that has no file.
+        connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
-            _, line = await loop.create_unix_connection(cls, "\0" + address)
+            connected.connect("\0" + address)
         except OSError:
+            connected.close()
             return None
+        loop = asyncio.get_running_loop()
+        _, line = await loop.create_unix_connection(cls, sock=connected)
         return line
 
     async def ask(self, call_id: str, payload: bytes) -> bytes:
@@ -130,7 +136,7 @@ class LineServer:
         listening.bind("\0" + address)
         loop = asyncio.get_running_loop()
         self._server = await loop.create_unix_server(
-            lambda: _Caller(self._answer, self._callers), sock=listening
+            lambda: _Caller(self._answer, self._callers), sock=listening, backlog=_BACKLOG
         )
         return address
 

@@ -12,6 +12,7 @@ from noetic_ray.client.trace_records import (
     TraceNodeRecord,
 )
 from noetic_ray.error_record import text_of, type_name
+from noetic_ray.errors import TraceError
 
 if TYPE_CHECKING:
     from noetic_ray.client.trace import Trace
@@ -58,7 +59,9 @@ class TraceNode:
         return self
 
     def set_metadata(self, key: str, value: Any) -> TraceNode:
-        """Set one key of the metadata."""
+        """Set one key of the metadata. Raises TraceError for a key that is no text."""
+        if not isinstance(key, str):
+            raise TraceError(f"a key of metadata is a text, not {key!r}", self.id)
         self.record.metadata[key] = value
         self._trace.update(self, {"metadata": {key: value}})
         return self

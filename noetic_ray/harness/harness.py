@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import logging
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
@@ -25,7 +24,9 @@ if TYPE_CHECKING:
     from noetic_ray.harness.hooks import Hooks
     from noetic_ray.harness.report import Approval
     from noetic_ray.harness.run import Run
-    from noetic_ray.harness.runs import RunTable
+    from noetic_ray.harness.runs import ReadyRun, RunTable
+    from noetic_ray.harness.session import Session
+    from noetic_ray.harness.session_table import SessionTable
     from noetic_ray.harness.window_view import WindowView
     from noetic_ray.items import Item
     from noetic_ray.journal.events import RunInfo
@@ -94,6 +95,7 @@ class Harness:
         self._lock = threading.RLock()
         self._backend: Backend | None = None
         self._runs: RunTable | None = None
+        self._sessions: SessionTable | None = None
         self._closed = False
         self._checked: WeakSet[Any] = WeakSet()
 
@@ -129,12 +131,16 @@ class Harness:
             thread.stop()
             registry.remove(self)
             raise
-        self._runs = thread.call(self._make_runs(self._backend))
+        self._runs, self._sessions = thread.call(self._make_tables(self._backend))
 
-    async def _make_runs(self, backend: Backend) -> RunTable:
+    async def _make_tables(self, backend: Backend) -> tuple[RunTable, SessionTable]:
         from noetic_ray.harness.runs import RunTable
+        from noetic_ray.harness.session_table import SessionTable
+        from noetic_ray.harness.session_turns import SessionHome
 
-        return RunTable(backend, self._settings, self._guard)
+        stored = self._settings.store is not None
+        home = SessionHome(backend, self._config, self.astart, self._guard, stored)
+        return RunTable(backend, self._settings, self._guard), SessionTable(home)
 
     def close(self) -> None:
         """Abort what runs and end every actor, process and thread that was started."""
@@ -149,19 +155,22 @@ class Harness:
             if self._closed:
                 return
             self._closed = True
-            backend, runs = self._backend, self._runs
+            backend, runs, sessions = self._backend, self._runs, self._sessions
         registry.remove(self)
-        if backend is None or runs is None:
+        if backend is None or runs is None or sessions is None:
             return
+        sessions.close()
         for run_id in runs.live():
             backend.abort_now(run_id, reason)
         patience = 4 * (self._config.kill_after + CLOSE_SECONDS) if grace is None else 2 * grace
         try:
-            backend.thread.call(_end(backend, runs, reason, grace), patience + CLOSE_SECONDS)
+            ending = _end(backend, runs, sessions, reason, grace)
+            backend.thread.call(ending, patience + CLOSE_SECONDS)
         except TimeoutError:
             log.warning("harness %r was left with a body that holds its loop", self.name)
         finally:
             backend.thread.stop()
+            sessions.let_go()
 
     async def aclose(self) -> None:
         """`close`, awaited."""
@@ -241,13 +250,11 @@ class Harness:
         """
         self.open()
         backend, runs = self._parts()
-        self._check(step)
-        ready = runs.prepare(
-            step, input, state, tuple(items), thread_id, resource_id, request, run_id, timeout,
-            self._layers_for(layers),
+        ready = self._ready(
+            step, input, state=state, items=items, thread_id=thread_id, resource_id=resource_id,
+            layers=layers, request=request, run_id=run_id, timeout=timeout, inbox=inbox,
+            message_ids=message_ids, follow=follow,
         )  # fmt: skip
-        ready.spec.inbox = inbox
-        ready.message_ids, ready.follow = tuple(message_ids), follow
         try:
             return cast("Run[Out]", self._call(backend, runs.start(ready)))
         except KeyboardInterrupt:
@@ -257,13 +264,48 @@ class Harness:
 
     async def astart(self, step: Step[In, Out], input: In = None, **options: Any) -> Run[Out]:  # type: ignore[assignment]
         """`start`, awaited."""
-        loop = asyncio.get_running_loop()
-        variables = contextvars.copy_context()  # the current span is the parent of the run's
-        run = await loop.run_in_executor(
-            None, lambda: variables.run(lambda: self.start(step, input, **options))
-        )
+        if self._backend is None:
+            await asyncio.get_running_loop().run_in_executor(None, self.open)
+        else:
+            self.open()
         self._watch_signals()
-        return run
+        backend, runs = self._parts()
+        starting = runs.start(self._ready(step, input, **options))
+        if backend.thread.inside():
+            return await starting
+        try:
+            return await asyncio.wrap_future(backend.thread.submit(starting))
+        except RuntimeError:  # the loop was stopped under the call
+            starting.close()
+            raise _closed(self.name) from None
+
+    def _ready(
+        self,
+        step: Any,
+        input: Any,
+        *,
+        state: Any = None,
+        items: Iterable[Item | Mapping[str, Any]] = (),
+        thread_id: str | None = None,
+        resource_id: str | None = None,
+        layers: Sequence[ContextLayer[Any]] | None = None,
+        request: RequestInfo | Mapping[str, Any] | None = None,
+        run_id: str | None = None,
+        timeout: float | None = None,
+        inbox: Channel[Any] | None = None,
+        message_ids: Sequence[str] = (),
+        follow: bool = False,
+    ) -> ReadyRun:
+        """The arguments of `start`, checked. The caller's current span is the run's parent."""
+        _, runs = self._parts()
+        self._check(step)
+        ready = runs.prepare(
+            step, input, state, tuple(items), thread_id, resource_id, request, run_id, timeout,
+            self._layers_for(layers),
+        )  # fmt: skip
+        ready.spec.inbox = _checked_inbox(inbox)
+        ready.message_ids, ready.follow = tuple(message_ids), follow
+        return ready
 
     @property
     def layers(self) -> tuple[ContextLayer[Any], ...]:
@@ -352,6 +394,31 @@ class Harness:
         self.open()
         backend, _ = self._parts()
         return self._call(backend, backend.reader.runs())
+
+    # -- conversations ---------------------------------------------------------------------------
+
+    def session(self, thread_id: str, agent: Step[Any, Any] | None = None) -> Session:
+        """The conversation of a thread; each turn runs `agent` on the history so far.
+
+        One object per thread. Raises ConfigError SESSION_CONFLICT for another agent than the
+        thread has here, NO_AGENT when a new thread is given none.
+        """
+        self.open()
+        if agent is not None:
+            self._check(agent)
+        return self._session_table().get(thread_id, agent)
+
+    async def asession(self, thread_id: str, agent: Step[Any, Any] | None = None) -> Session:
+        """`session`, awaited."""
+        await asyncio.get_running_loop().run_in_executor(None, self.open)
+        if agent is not None:
+            self._check(agent)
+        return await self._session_table().aget(thread_id, agent)
+
+    def _session_table(self) -> SessionTable:
+        if self._sessions is None:
+            raise _closed(self.name)
+        return self._sessions
 
     # -- talking to runs -------------------------------------------------------------------------
 
@@ -460,13 +527,31 @@ class Harness:
             signals.install()
 
 
-async def _end(backend: Backend, runs: RunTable, reason: str, grace: float | None) -> None:
+async def _end(
+    backend: Backend, runs: RunTable, sessions: SessionTable, reason: str, grace: float | None
+) -> None:
     """Abort, write down, and end; however this is cut short, the last is done."""
+    seconds = CLOSE_SECONDS if grace is None else HURRY_SECONDS
     try:
         await runs.abort_all(reason, grace)
-        await runs.aclose(CLOSE_SECONDS if grace is None else HURRY_SECONDS)
+        await sessions.aclose(seconds)
+        await runs.aclose(seconds)
     finally:
-        await backend.aclose(CLOSE_SECONDS if grace is None else HURRY_SECONDS)
+        await backend.aclose(seconds)
+
+
+def _checked_inbox(inbox: Channel[Any] | None) -> Channel[Any] | None:
+    if inbox is not None:
+        from noetic_ray.channels import expect_channel
+
+        expect_channel(inbox, "inbox=")
+        if inbox.mode != "queue" or not inbox.external:
+            raise ConfigError(
+                "INVALID_INBOX",
+                f"channel {inbox.name!r} cannot be an inbox",
+                'make it with nr.channel(name, mode="queue", external=True)',
+            )
+    return inbox
 
 
 def _closed(name: str) -> ConfigError:

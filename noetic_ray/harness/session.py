@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from noetic_ray.errors import ConfigError
@@ -187,28 +188,39 @@ class Session:
     # -- inside ----------------------------------------------------------------------------------
 
     def _call(self, coro: Coroutine[Any, Any, T]) -> T:
-        thread = self._line.home.backend.thread
+        self._not_on_loop(coro)
+        self._open(coro)
         try:
-            self._line.home.guard()
-            self._not_on_loop()
-        except ConfigError:
-            coro.close()
+            return self._line.home.backend.thread.call(coro)
+        except (CancelledError, RuntimeError):  # the loop was stopped under the call
+            self._open(coro)
             raise
-        return thread.call(coro)
 
     async def _acall(self, coro: Coroutine[Any, Any, T]) -> T:
         thread = self._line.home.backend.thread
+        self._open(coro)
+        if thread.inside():
+            return await coro
+        try:
+            return await asyncio.wrap_future(thread.submit(coro))
+        except (asyncio.CancelledError, RuntimeError):
+            task = asyncio.current_task()
+            if task is None or not task.cancelling():
+                self._open(coro)
+            raise
+
+    def _open(self, coro: Coroutine[Any, Any, Any]) -> None:
+        """Raises ConfigError HARNESS_CLOSED when nothing can be asked any more."""
         try:
             self._line.home.guard()
         except ConfigError:
             coro.close()
             raise
-        if thread.inside():
-            return await coro
-        return await asyncio.wrap_future(thread.submit(coro))
 
-    def _not_on_loop(self) -> None:
+    def _not_on_loop(self, coro: Coroutine[Any, Any, Any] | None = None) -> None:
         if self._line.home.backend.thread.inside():
+            if coro is not None:
+                coro.close()
             raise ConfigError(
                 "BLOCKING_CALL_ON_LOOP",
                 "a blocking method of a session was called on the harness's own event loop",

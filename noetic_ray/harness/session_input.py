@@ -48,10 +48,8 @@ def as_items(said: Said, config: EngineConfig) -> tuple[Item, ...]:
 
 
 def text_of(items: Sequence[Item]) -> str:
-    """What the agent step gets as its input: the text of the last item, if it asks something."""
-    last = items[-1]
-    asks = isinstance(last, MessageItem) and last.role in ("user", "developer")
-    return item_text(last) if asks else ""
+    """What the agent step gets as its input: the text of the last item, if it is the user's."""
+    return item_text(items[-1]) if getattr(items[-1], "role", None) == "user" else ""
 
 
 def _as_item(said: Any, config: EngineConfig) -> Item:

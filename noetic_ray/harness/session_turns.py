@@ -215,11 +215,10 @@ class TurnLine:
                 self.home.backend.channels.post(self._inbox, item.model_dump(mode="json"))
 
     def _flag(self, turn: Turn, reason: str | None) -> None:
-        """The first reason stays."""
+        """The first reason stays. A run that has not begun yet will find itself aborted."""
         if not turn.aborting:
             turn.aborting, turn.reason = True, reason
-            if turn.run is not None:
-                self.home.backend.abort_now(turn.run_id, reason)
+            self.home.backend.abort_now(turn.run_id, reason)
 
     def _on_loop(self, do: Callable[..., object], *arguments: Any) -> None:
         self.home.backend.thread.loop.call_soon_threadsafe(do, *arguments, context=Variables())
@@ -289,9 +288,6 @@ class TurnLine:
         except BaseException:
             follower.cancel()
             raise
-        with self._lock:
-            if turn.aborting:  # it was asked for before there was a run
-                self.home.backend.abort_now(turn.run_id, turn.reason)
         turn.begun.set()
         return await self._outcome(turn, turn.run)
 

@@ -189,7 +189,7 @@ def told(end: ServerProcess | Contained, error: MCPError) -> str:
     """What is known about the end of a connection."""
     if error.code == CONNECTION_CLOSED and isinstance(end, ServerProcess):
         return end.obituary()
-    return error.message
+    return str(error.message)
 
 
 async def _shake_hands(sdk: ClientSession) -> None:

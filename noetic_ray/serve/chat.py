@@ -20,7 +20,7 @@ from noetic_ray.serve.conversation import check_supported, take_apart
 from noetic_ray.serve.following import pages
 from noetic_ray.serve.narration import Narration, Said
 from noetic_ray.serve.problems import Problem, json_response, of_error
-from noetic_ray.serve.service import Entry, Service
+from noetic_ray.serve.service import SHUTDOWN, Entry, Service
 from noetic_ray.serve.shapes import ChatRequest
 from noetic_ray.serve.showing import OUTPUT_ID, Shown, frames, gathered
 from noetic_ray.usage import TokenUsage
@@ -56,7 +56,7 @@ class ChatRoute:
 
         def leave() -> None:
             if not detached and not entry.over:
-                service.abort_soon(entry.run, GONE)
+                service.abort_soon(entry.run, SHUTDOWN if service.closing.is_set() else GONE)
 
         answer = _ChatAnswer(entry, info)
         headers = {"X-Noetic-Run": entry.run.id}
@@ -103,8 +103,11 @@ class _ChatAnswer:
 
     def error(self, problem: Problem) -> bytes:
         """The last frame of a stream that failed."""
-        told = self._framer.error(problem.kind, problem.message, problem.code)
-        return b"".join(map(sse, [*self._framer.rest(), *told]))
+        framer = self._framer
+        told = [{"error": problem.as_dict()}]
+        if framer.accept != "standard":
+            told = framer.error(problem.kind, problem.message, problem.code)
+        return b"".join(map(sse, [*framer.rest(), *told]))
 
     async def whole(self, headers: Mapping[str, str]) -> Response:
         """The answer in one piece, replaced messages in their last form."""

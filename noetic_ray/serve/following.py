@@ -26,9 +26,7 @@ class Page(NamedTuple):
     gap: bool
 
 
-async def pages(
-    run: Run[Any], since: int = 0, deltas: bool = False, wait: float = HEARTBEAT
-) -> AsyncIterator[Page]:
+async def pages(run: Run[Any], since: int = 0, deltas: bool = False) -> AsyncIterator[Page]:
     """The events of a run after number `since`, to the one that ends it.
 
     Nothing is read ahead: who is slow is behind, and holds one page.
@@ -38,7 +36,7 @@ async def pages(
     while not place.ended:
         before = place.cursor
         late = time.monotonic() - left > PATIENCE
-        events = await run._on_driver(run._history.page(place, deltas, wait))
+        events = await run._on_driver(run._history.page(place, deltas, HEARTBEAT))
         left = time.monotonic()
         pieces = sum(event.type == MODEL_DELTA for event in events)
         yield Page(events, deltas and (late or place.cursor - before != pieces))

@@ -33,6 +33,12 @@ MEASUREMENTS: dict[str, list[tuple[str, float, str]]] = {
         ("prefix_stable_turns", 1.0, "least"),
         ("cached_share", 3.0, "least"),
     ],
+    "tracing": [("trace_add_us", 60, "most")],
+    "mcp_calls": [
+        ("mcp_call_overhead", 1.8, "most"),
+        ("mcp_100_parallel_over_serial", 1.3, "most"),
+    ],
+    "first_token": [("first_token_added_ms", 15, "most")],
     "memory": [("shared_context_kb", 16, "most"), ("actor_uss_over_raw", 1.25, "most")],
     "swarm": [("swarm_1000_over_asyncio", 3.0, "most"), ("swarm_cpu_ms_per_agent", 4.0, "most")],
 }

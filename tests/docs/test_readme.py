@@ -109,7 +109,7 @@ def test_targets_and_commands_named_in_the_text_exist() -> None:
     targets = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
     assert targets is not None
     assert set(re.findall(r"`make (\w+)`", TEXT)) <= set(targets[1].split())
-    assert set(re.findall(r"`noetic-ray (\w+)", TEXT)) <= {"demo", "run", "submit"}
+    assert set(re.findall(r"`noetic-ray (\w+)", TEXT)) <= {"demo", "run", "serve", "submit"}
 
 
 def test_links_lead_to_files() -> None:

@@ -357,9 +357,9 @@ def test_threads_send_in_order(harness: nr.Harness) -> None:
     assert run.result(30) == [f"M{n}" for n in range(1, 301)]
     assert [id for _, id, _ in told(run)] == [f"M{n}" for n in range(1, 301)] + ["M300", "M1"]
 
-    run = harness.start(sends_from_many_threads, 50)
-    by_worker = run.result(30)
-    events = told(run)
+    many = harness.start(sends_from_many_threads, 50)
+    by_worker = many.result(30)
+    events = told(many)
     assert [id for _, id, _ in events] == [f"M{n}" for n in range(1, 401)]
     place = {id: message["props"]["content"] for _, id, message in events}
     for worker, ids in enumerate(by_worker):

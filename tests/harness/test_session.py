@@ -135,6 +135,8 @@ def test_items_dicts_and_lists_may_be_sent(talk: Talk) -> None:
     assert talk.session.response(BOUND).text == "echo 3: list"
     users = [each for each in talk.texts() if each[0] != "a"]
     assert users == ["u:item", "u:dict", "d:be brief", "u:list"]
+    assert talk.say(["more", nr.developer_message("be kind")]).text == "echo 4: more"
+    assert talk.texts()[-3:] == ["u:more", "d:be kind", "a:echo 4: more"]
 
 
 @pytest.mark.parametrize("said", ["", [], ["a", ""]])

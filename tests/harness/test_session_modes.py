@@ -6,12 +6,14 @@ import asyncio
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import noetic_ray as nr
 from tests.conftest import BACKENDS, unique
+from tests.support.marks import mark, wait_for
 from tests.support.sessions import BOUND, Talk, Talker, gate, held, texts
 from tests.support.wait import wait_until
 
@@ -176,6 +178,54 @@ def test_a_turn_on_its_way_out_is_aborting(place: nr.Harness) -> None:
     assert talk.session.status == "generating"
     talk.session.abort()
     assert talk.session.status == "idle"
+
+
+@nr.step
+async def spins(folder: str) -> None:
+    """Leaves a sign in a folder and never gives its loop back."""
+    mark(folder, "there")
+    while True:
+        pass
+
+
+def test_a_turn_that_holds_its_loop_can_be_aborted(place: nr.Harness, tmp_path: Path) -> None:
+    talk = Talk(place, uuid.uuid4().hex, spins)
+    talk.session.send(str(tmp_path))
+    wait_for(tmp_path, "there")
+    assert talk.session.status == "generating"
+    assert talk.session.abort("enough").reached == 1
+    assert isinstance(talk.session.response(BOUND).error, nr.Cancelled)
+
+
+# -- turns that leave something running ----------------------------------------------------------
+
+
+@nr.step
+async def works_on(text: str, ctx: nr.Context) -> str:
+    """A child that asks a model when the gate opens."""
+    await ctx.send(held(ctx.thread_id), "here")
+    await ctx.recv(gate(ctx.thread_id), timeout=BOUND)
+    return str(await ctx.run(nr.call_model("below", "talker"), text))
+
+
+@nr.step
+async def leaves_one_behind(text: str, ctx: nr.Context) -> str:
+    """Answers at once; a detached child goes on."""
+    if text == "begin":
+        ctx.detach(works_on, "x")
+    ctx.item_log.append(nr.assistant_message(f"done {text}"))
+    return text
+
+
+def test_a_turn_does_not_wait_for_what_it_detached(place: nr.Harness) -> None:
+    talk = Talk(place, uuid.uuid4().hex, leaves_one_behind)
+    assert talk.say("begin").text == "done begin"
+    assert talk.say("next").text == "done next"
+    talk.until_held()
+    assert talk.session.usage.total == 0
+    talk.go()
+    wait_until(lambda: talk.session.usage.total == 5, BOUND)
+    assert talk.texts() == ["u:begin", "a:done begin", "u:next", "a:done next"]
 
 
 # -- the end -------------------------------------------------------------------------------------

@@ -141,7 +141,7 @@ def initialize(number: Any) -> None:
 
 def main() -> None:
     """Serve until the input ends."""
-    note({"pid": os.getpid(), "argv": sys.argv[1:], "cwd": os.getcwd()})
+    note({"pid": os.getpid(), "parent": os.getppid(), "cwd": os.getcwd()})
     if os.environ.get("STUBBORN"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if os.environ.get("CHILD"):
