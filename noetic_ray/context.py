@@ -172,6 +172,7 @@ class Context:
         "__weakref__",
         "_own",
         "_parent",
+        "_request",
         "_root_frame",
         "_scope",
         "_services",
@@ -212,6 +213,7 @@ class Context:
         self.abort_reason: str | None = None
         self._own: TokenUsage = TokenUsage()
         self._parent: tuple[str, int, str] | None = None
+        self._request: RequestInfo | None = None
         self._scope = scope
         self._services = services
         self._started = time.monotonic()
@@ -233,8 +235,14 @@ class Context:
 
     @property
     def request(self) -> RequestInfo:
-        """What is known of the client; defaults where the run was given none."""
-        return self._scope.request or RequestInfo()
+        """What is known of the client; defaults where the run was given none.
+
+        The context's own copy: what is done to it nobody else sees.
+        """
+        if self._request is None:
+            given = self._scope.request or RequestInfo()
+            self._request = given.model_copy(deep=True)
+        return self._request
 
     @property
     def parent(self) -> ContextRef | None:

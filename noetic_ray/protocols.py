@@ -65,11 +65,15 @@ class RunBook(Protocol):
     """What contexts ask of their run's record."""
 
     async def select(
-        self, run_id: str, prefixes: tuple[str, ...], since: int = 0
+        self,
+        run_id: str,
+        prefixes: tuple[str, ...],
+        since: int = 0,
+        marks: Mapping[str, int] | None = None,
     ) -> tuple[list[tuple[Any, ...]], int]:
         """(events, last number looked at): those of types that begin so, after number `since`.
 
-        An event is (number, type, context id, seconds since the epoch, JSON).
+        Waits until what the senders in `marks` had taken has arrived. An event is (number, type, context id, seconds since the epoch, JSON).
         """
         ...
 

@@ -115,6 +115,7 @@ def _row(spec: ContextSpec, digest: bytes, place: int, layers: tuple[Any, ...]) 
         spec.wants_layers,
         spec.sent,
         spec.trace_place,
+        spec.marks,
         spec.inbox,
     )
 
@@ -163,7 +164,7 @@ class SpecReader:
     ) -> ContextSpec:
         depth, parent, path, state, items, origin, thread, resource, span, *flags = rest
         detached, wants_state, aborted, abort_reason, layers, *more = flags
-        named_thread, quiet, preview, wants_layers, sent, trace_place, inbox = more
+        named_thread, quiet, preview, wants_layers, sent, trace_place, marks, inbox = more
         return ContextSpec(
             scope=scope,
             id=id,
@@ -189,6 +190,7 @@ class SpecReader:
             wants_layers=wants_layers,
             sent=sent,
             trace_place=trace_place,
+            marks=marks,
             inbox=inbox,
         )
 

@@ -22,8 +22,9 @@ _SPACE_TYPES = frozenset(
 _CONTEXT_TYPES = frozenset(
     {"context.started", "context.ended", "context.lost", "context.restarted"}
 )
+_RUN_TYPES = frozenset({"run.started", "run.ended"})
 #: The events a fold needs to be fed; it ignores others.
-TRACE_TYPES = tuple(sorted(_NODE_TYPES | {_LOG} | _SPACE_TYPES | _CONTEXT_TYPES))
+TRACE_TYPES = tuple(sorted(_NODE_TYPES | {_LOG} | _SPACE_TYPES | _CONTEXT_TYPES | _RUN_TYPES))
 
 _TEXTS = ("label", "type", "icon", "description")
 
@@ -76,11 +77,11 @@ class _Node:
         self.metadata: dict[str, Any] = {}
         self.logs: list[TraceLog] = []
 
-    def record(self) -> TraceNodeRecord:
+    def record(self, run_over: _End | None) -> TraceNodeRecord:
         """Its record, without children."""
         assert self.start is not None
         at, data = self.start
-        end = self.end or (self.context.over if self.context else None)
+        end = self.end or (self.context.over if self.context else None) or run_over
         texts = _texts(data)
         return TraceNodeRecord(
             id=self.id,
@@ -107,7 +108,7 @@ class TraceFold:
     Events of one context come in order, those of different contexts in any: a child node may be
     heard of before its parent, an end before its start. A node's first end counts. Nodes of a
     context that was lost fail, unless it was restarted, and those that a context leaves running
-    end as it did.
+    end as it did. What still runs when the run has ended died with its process.
 
     Records are made when asked for and kept until the next event.
     """
@@ -116,6 +117,7 @@ class TraceFold:
         self._nodes: dict[str, _Node] = {}
         self._contexts: dict[str, _Context] = {}
         self._spaces: dict[str, SpaceRecord] = {}
+        self._run_over: _End | None = None
         self._records: dict[str, TraceNodeRecord] | None = None
 
     def feed(self, type: str, context_id: str, time: float, data: Mapping[str, Any]) -> bool:
@@ -129,6 +131,9 @@ class TraceFold:
             return True
         elif type in _CONTEXT_TYPES:
             self._feed_context(type, context_id, time, data)
+        elif type in _RUN_TYPES:
+            over = _End("failed", time, "context lost: its process ended")
+            self._run_over = over if type == "run.ended" else None
         else:
             return False
         self._records = None
@@ -238,7 +243,9 @@ class TraceFold:
 
     def _known(self) -> dict[str, TraceNodeRecord]:
         if self._records is None:
-            self._records = records = {node.id: node.record() for node in self._ordered()}
+            self._records = records = {
+                node.id: node.record(self._run_over) for node in self._ordered()
+            }
             for record in records.values():
                 for parent_id in dict.fromkeys(record.parent_ids):
                     parent = records.get(parent_id)

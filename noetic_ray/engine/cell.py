@@ -490,6 +490,7 @@ class Cell:
     def change_request(self, request: RequestInfo) -> None:
         """What the client asked with is seen differently from here on, also by children."""
         self.spec.scope = self.ctx._scope = self.spec.scope._replace(request=request)
+        self.ctx._request = None
 
     def as_parent(self) -> ParentInfo:
         """How this context's children know it."""

@@ -71,6 +71,7 @@ def child_spec(
         preview=cell.spec.preview,
         sent=cell.spec.sent if client is None else client.messages.known,
         trace_place=cell.spec.trace_place if client is None else client.trace.place,
+        marks=cell.spec.marks if client is None else client.marks(),
     )
 
 

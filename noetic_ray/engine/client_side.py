@@ -103,15 +103,24 @@ class ClientSide:
         span: SpanRecord = frame.span if mine and frame is not None else self._cell.span
         return span
 
+    def marks(self) -> dict[str, int]:
+        """How far the journal has to be read to know all that this context knows of."""
+        cell = self._cell
+        known: dict[str, int] = {}
+        for marks in (cell.spec.marks, cell.marks or {}, cell.rt.journal.mark()):
+            for sender, count in marks.items():
+                known[sender] = max(count, known.get(sender, 0))
+        return known
+
     # -- what is asked of the journal ------------------------------------------------------------
 
     async def read_trace(self, since: int) -> tuple[list[TraceEvent], int]:
         """What the run's record has by now, this context's own part included."""
         cell = self._cell
         cell.check()
-        await blocking(cell, cell.rt.journal.flush())
-        run_id = cell.spec.scope.run_id
-        entries, last = await blocking(cell, cell.rt.book.select(run_id, TRACE_TYPES, since))
+        cell.rt.journal.hasten()
+        reading = cell.rt.book.select(cell.spec.scope.run_id, TRACE_TYPES, since, self.marks())
+        entries, last = await blocking(cell, reading)
         return [(type, at, time, from_json(data)) for _, type, at, time, data in entries], last
 
     async def space(self, operation: str, arguments: Mapping[str, Any]) -> Any:

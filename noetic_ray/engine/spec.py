@@ -67,6 +67,7 @@ class ContextSpec:
     everything out of the journal, `preview` writes nothing anywhere. `wants_layers` asks for the
     states of these layers, and the items, to come back with the reply. `sent` are the messages
     the contexts above have sent, `trace_place` the trace nodes this one's first node stands below.
+    `marks` is how far the journal has to be read to know what stood in the trace then.
     `inbox` brings user messages between the rounds of the root's model steps.
     """
 
@@ -95,6 +96,7 @@ class ContextSpec:
     wants_layers: tuple[str, ...] = ()
     sent: Mapping[str, tuple[str, bool]] = field(default_factory=dict)
     trace_place: tuple[str, ...] = ()
+    marks: Mapping[str, int] = field(default_factory=dict)
     inbox: Channel[Any] | None = None
 
 

@@ -38,8 +38,8 @@ log = logging.getLogger("noetic_ray")
 
 #: So many ended runs stay in memory when a store has them too.
 _KEEP_ENDED = 64
-#: Seconds an operation on spaces waits for what its context recorded before.
-_SPACE_PATIENCE = 5.0
+#: Seconds that whoever asks waits for what its context recorded before.
+_PATIENCE = 5.0
 _SPANS = "spans"
 _ARRIVALS = "arrivals"
 
@@ -135,6 +135,7 @@ class JournalCore:
             log.warning("run %s ended before all of its events arrived", run_id)
         self._check_open()
         self._take([record])
+        self._spaces.pop(run_id, None)
         seq = self._runs[run_id].last_seq
         if self._writer is not None:
             await self._writer.commit(self._ticket)
@@ -154,7 +155,7 @@ class JournalCore:
         Atomic: nothing else happens to the spaces meanwhile. Raises TraceError.
         """
         self._check_open()
-        await self._arrived(marks, _SPACE_PATIENCE)
+        await self._arrived(marks, _PATIENCE)
         spaces = await self._spaces_of(run_id)
         self._check_open()
         run = self._runs.get(run_id)
@@ -166,13 +167,12 @@ class JournalCore:
         return answer
 
     async def _spaces_of(self, run_id: str) -> RunSpaces:
-        """A run's spaces; those of an earlier process are read from the store, once."""
+        """A run's spaces, made of its events where they are not in memory."""
         spaces = self._spaces.get(run_id)
         if spaces is None:
             spaces = RunSpaces()
-            if self._store is not None:
-                found = await self.select(run_id, (SPACE_PREFIX,), 0)
-                spaces.replay((entry[1], from_json(entry[4])) for entry in found.entries)
+            found = await self.select(run_id, (SPACE_PREFIX,), 0)
+            spaces.replay((entry[1], from_json(entry[4])) for entry in found.entries)
             spaces = self._spaces.setdefault(run_id, spaces)
         return spaces
 
@@ -251,7 +251,6 @@ class JournalCore:
                 self._ended.append(old)
                 return
             del self._runs[old]
-            self._spaces.pop(old, None)
 
     # Reading.
 
@@ -327,8 +326,19 @@ class JournalCore:
         await self._settle_store()
         return await self._in_thread(fetch)
 
-    async def select(self, run_id: str, prefixes: tuple[str, ...], since: int) -> Selection:
-        """All events after number `since` whose type begins with one of `prefixes`."""
+    async def select(
+        self,
+        run_id: str,
+        prefixes: tuple[str, ...],
+        since: int,
+        marks: Mapping[str, int] | None = None,
+    ) -> Selection:
+        """All events after number `since` whose type begins with one of `prefixes`.
+
+        Waits, for a while, until what the senders in `marks` had taken is here.
+        """
+        if marks:
+            await self._arrived(marks, _PATIENCE)
         run = self._runs.get(run_id)
         if run is not None and since >= run.base:
             return Selection(run.select(prefixes, since), run.last_seq)

@@ -108,9 +108,20 @@ class JournalReader(ABC):
         """Append to the list of values under `prefix`; returns the index."""
         return int(await self._ask("add", prefix=prefix, value=value))
 
-    async def select(self, run_id: str, prefixes: tuple[str, ...], since: int = 0) -> Selection:
-        """All events after number `since` whose type begins with one of `prefixes`."""
-        answer = await self._ask("select", run_id=run_id, prefixes=prefixes, since=since)
+    async def select(
+        self,
+        run_id: str,
+        prefixes: tuple[str, ...],
+        since: int = 0,
+        marks: Mapping[str, int] | None = None,
+    ) -> Selection:
+        """All events after number `since` whose type begins with one of `prefixes`.
+
+        Waits, for a while, until what the senders in `marks` had taken has arrived.
+        """
+        answer = await self._ask(
+            "select", run_id=run_id, prefixes=prefixes, since=since, marks=dict(marks or {})
+        )
         return cast(Selection, answer)
 
     async def space(

@@ -37,6 +37,7 @@ class Owner:
         self._server = server
         self._waiting = 0
         self._busy = 0
+        self._given_up = False
         self._enough = asyncio.Event()
         self._opened: asyncio.Future[Opened | NoeticError] = (
             asyncio.get_running_loop().create_future()
@@ -53,9 +54,8 @@ class Owner:
             outcome = await asyncio.shield(self._opened)
         finally:
             self._waiting -= 1
-            if not self._waiting and not self._opened.done():
-                self.retired = True
-                self.task.cancel()
+            if not self._waiting:
+                self._give_up()
         if isinstance(outcome, NoeticError):
             raise _again(outcome)
         return outcome
@@ -77,8 +77,7 @@ class Owner:
             outcome = self._opened.result()
             if isinstance(outcome, Opened):
                 outcome.session.closing = True
-        else:
-            self.task.cancel()
+        self._give_up()
         self._end()
         await asyncio.wait([self.task])
 
@@ -115,6 +114,12 @@ class Owner:
         session.when_tools_change(schemas.forget)
         session.when_over(self._end)
         return Opened(session, schemas)
+
+    def _give_up(self) -> None:
+        """Stop opening; once, since a second time would stop the cleaning up."""
+        if not self._opened.done() and not self._given_up:
+            self._given_up = self.retired = True
+            self.task.cancel()
 
     def _end(self) -> None:
         self.retired = True

@@ -113,24 +113,17 @@ class ServerProcess:
         transport, protocol = self._transport, self._protocol
         if transport is None or protocol is None:
             return
-        stdin = transport.get_pipe_transport(0)
-        if stdin is not None:
-            stdin.close()
-        if not await _within(protocol.exited, _LEAVE):
-            self._signal(transport, "SIGTERM")
-            await _within(protocol.exited, _TERMINATE)
-        self._signal(transport, "SIGKILL")
-        if not await _within(protocol.exited, _REAP):
-            log.warning(
-                "the process %s of MCP server %r cannot be killed",
-                transport.get_pid(),
-                self._client,
-            )
-        if self._stderr is not None:
-            self._stderr.cancel()
-            await asyncio.gather(self._stderr, return_exceptions=True)
-        with suppress(ProcessLookupError, PermissionError):
-            transport.close()
+        try:
+            await self._leave(transport, protocol)
+        finally:
+            self._signal(transport, "SIGKILL")
+            try:
+                await self._reaped(transport, protocol)
+            finally:
+                if self._stderr is not None:
+                    self._stderr.cancel()
+                with suppress(ProcessLookupError, PermissionError):
+                    transport.close()
 
     async def ended(self) -> None:
         """Give a process whose output ended a moment to leave its exit code and last words."""
@@ -150,6 +143,20 @@ class ServerProcess:
             said = f"its process ended with exit code {code}"
         words = " | ".join(self._words)
         return f"{said}; its last words: {words}" if words else said
+
+    async def _leave(self, transport: asyncio.SubprocessTransport, protocol: _Watched) -> None:
+        """Let the server go by itself, then ask it to."""
+        stdin = transport.get_pipe_transport(0)
+        if stdin is not None:
+            stdin.close()
+        if not await _within(protocol.exited, _LEAVE):
+            self._signal(transport, "SIGTERM")
+            await _within(protocol.exited, _TERMINATE)
+
+    async def _reaped(self, transport: asyncio.SubprocessTransport, protocol: _Watched) -> None:
+        if not await _within(protocol.exited, _REAP):
+            pid = transport.get_pid()
+            log.warning("process %s of MCP server %r cannot be killed", pid, self._client)
 
     def _command_line(self) -> list[str]:
         command = str(self._server.command)

@@ -32,7 +32,7 @@ class McpServer:
 
     ``args``, ``env`` and ``cwd`` belong to a command. It starts with a small safe environment
     (HOME, PATH, ... but no tokens of this process), to which ``env`` adds; ``headers`` go with
-    every HTTP request. ``timeout`` bounds the start of a connection and each request, in seconds.
+    every HTTP request. A relative ``cwd`` is one of the process that makes this object. ``timeout`` bounds the start of a connection and each request, in seconds.
     With ``replicas`` above 1 that many connections, and processes, share the requests.
     """
 
@@ -51,7 +51,7 @@ class McpServer:
         except _Problem as problem:
             raise problem.error(None) from None
         object.__setattr__(self, "args", tuple(self.args))
-        object.__setattr__(self, "cwd", None if self.cwd is None else os.fspath(self.cwd))
+        object.__setattr__(self, "cwd", None if self.cwd is None else os.path.abspath(self.cwd))
         for name in ("env", "headers"):
             held = getattr(self, name)
             object.__setattr__(self, name, None if held is None else dict(held))

@@ -147,14 +147,14 @@ def _operation(
 def _chat() -> dict[str, Any]:
     summary = "Let an agent answer; with `stream` as server-sent events."
     told = _operation("chat", summary, "ChatCompletion", [_ACCEPT, _DETACHED], body="ChatRequest")
-    told["responses"]["200"]["content"][_SSE] = {"schema": {"type": "string"}}
+    told["responses"]["200"]["content"][_SSE] = {}
     return told
 
 
 def _events() -> dict[str, Any]:
     number = {"type": "integer", "minimum": 0, "maximum": 10**18 - 1}
     told = _operation("events", "The events of the run, to its end.", {"type": "string"})
-    told["responses"]["200"]["content"] = {_SSE: {"schema": {"type": "string"}}}
+    told["responses"]["200"]["content"] = {_SSE: {}}
     told["parameters"] = [
         _RUN,
         {"name": "since", "in": "query", "schema": number},

@@ -361,7 +361,6 @@ def test_nodes_of_lost_contexts_fail(mortal: nr.Harness, tmp_path: Path) -> None
     assert (nodes["elsewhere"].status, nodes["elsewhere"].error) == ("failed", "parent lost")
 
 
-@pytest.mark.xfail(strict=True, reason="a context that died inside its parent's process stays open")
 def test_nodes_of_a_lost_root_and_of_children_in_its_process_fail(
     mortal: nr.Harness, tmp_path: Path
 ) -> None:
@@ -513,7 +512,6 @@ async def looks_up(id: str, ctx: nr.Context) -> tuple[bool, str]:
     return await ctx.trace.get_node(id) is not None, own
 
 
-@pytest.mark.xfail(strict=False, reason="what a parent recorded may arrive after its child asks")
 def test_what_was_made_before_a_child_began_or_ended_is_found(ray_harness: nr.Harness) -> None:
     assert ray_harness.run(asks_for_nodes_just_made) == [True, True]
 

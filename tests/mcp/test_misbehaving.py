@@ -342,3 +342,15 @@ async def test_pages_are_followed_and_a_cursor_that_repeats_is_an_error(connect:
     assert "again" not in tools[1]
     with pytest.raises(McpError, match="does not end"):
         await all_pages(fetch("list_resources", "resources"), "test", "uri")
+
+
+async def test_an_abort_while_connecting_and_a_close_at_once_end_a_stubborn_server(
+    record: Path,
+) -> None:
+    connection = Connection("test", odd_server(record, INIT="never", STUBBORN=1))
+    waiting = asyncio.create_task(connection.call("ping", {}))
+    await _until(lambda: pids(record))
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    await connection.aclose()
+    assert not any(map(alive, pids(record)))

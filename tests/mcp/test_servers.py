@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -77,6 +79,10 @@ def test_wrong_settings_of_a_server_alone_are_told_too() -> None:
     with pytest.raises(ConfigError, match=r"McpServer: .*timeout") as caught:
         McpServer(command="a", timeout=-1)
     assert caught.value.code == "INVALID_MCP_SERVER"
+
+
+def test_a_relative_directory_is_one_of_this_process() -> None:
+    assert McpServer(command="a", cwd=Path("here")).cwd == os.path.join(os.getcwd(), "here")
 
 
 def test_dicts_become_servers() -> None:

@@ -116,6 +116,14 @@ async def traces(text: str, ctx: nr.Context) -> str:
     return "done"
 
 
+@nr.step
+async def greets(given: Any, ctx: nr.Context) -> Any:
+    """Takes anything."""
+    ctx.messages.send("hello")
+    ctx.trace.add(given)
+    return given
+
+
 notes = nr.channel("notes", int, mode="queue", external=True)
 
 

@@ -12,7 +12,6 @@ from typing import Any
 import httpx
 import openai
 import pytest
-from ray import serve
 from ray.util import list_named_actors
 
 import noetic_ray as nr
@@ -27,6 +26,8 @@ TOKEN = "s3cret"
 @pytest.fixture(scope="module")
 def url(ray_cluster: None) -> Iterator[str]:
     """Serve with our app on a free port; gone afterwards."""
+    from ray import serve
+
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -85,6 +86,8 @@ def test_a_client_that_vanishes_aborts_its_run(url: str) -> None:
 
 
 def test_nothing_of_a_deployment_is_left(client: openai.OpenAI) -> None:
+    from ray import serve
+
     client.chat.completions.create(model="talk", messages=ask("hi"))
     serve.delete("agents")
     wait_until(lambda: not ours(), 20.0)
@@ -92,9 +95,9 @@ def test_nothing_of_a_deployment_is_left(client: openai.OpenAI) -> None:
 
 
 def test_a_harness_cannot_be_handed_over() -> None:
-    with nr.Harness("handed-over", placement="inline") as harness:
-        with pytest.raises(nr.ConfigError) as caught:
-            noetic_ray.serve.app(agents.talk, harness=harness)
+    harness = nr.Harness("handed-over", placement="inline")
+    with pytest.raises(nr.ConfigError) as caught:
+        noetic_ray.serve.app(agents.talk, harness=harness)
     assert caught.value.code == "HARNESS_NOT_PORTABLE"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,7 +93,7 @@ class Talk:
     def __init__(self, harness: nr.Harness, thread_id: str, step: Any = agent) -> None:
         self.harness = harness
         self.session = harness.session(thread_id, agent=step)
-        self._held: Iterator[str] = harness.channel(held(thread_id)).stream()
+        self._held = harness.channel(held(thread_id)).stream()
 
     def hold(self, text: str = "hold", **options: Any) -> str:
         """Send a message whose turn stands still in a tool, and return when it does."""
@@ -102,8 +102,14 @@ class Talk:
         return id
 
     def until_held(self) -> None:
-        """Return when a turn stands still."""
-        next(self._held)
+        """Return when a turn stands still; fail with what there is instead."""
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(next, self._held)
+            try:
+                waiting.result(BOUND)
+            except TimeoutError:
+                self._held.close()
+                raise AssertionError(f"no turn is held: {self.session}, {self.texts()}") from None
 
     def go(self) -> None:
         """Let one turn that stands still go on."""

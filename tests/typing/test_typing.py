@@ -58,3 +58,12 @@ def test_layers_have_typed_handles(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     )
     found = complaints(broken, tmp_path)
     assert len(found) == 2, found
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_messages_trace_and_spaces_are_typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    assert complaints(HERE / "client.py", tmp_path) == []
