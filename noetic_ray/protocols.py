@@ -73,7 +73,8 @@ class RunBook(Protocol):
     ) -> tuple[list[tuple[Any, ...]], int]:
         """(events, last number looked at): those of types that begin so, after number `since`.
 
-        Waits until what the senders in `marks` had taken has arrived. An event is (number, type, context id, seconds since the epoch, JSON).
+        Waits until what the senders in `marks` had taken has arrived. An event is (number, type,
+        context id, seconds since the epoch, JSON).
         """
         ...
 

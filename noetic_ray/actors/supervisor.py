@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import pickle
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import ray
@@ -19,8 +19,8 @@ from noetic_ray.actors.channel_actor import channel_actor_class
 from noetic_ray.actors.context_actor import CONTROL, SLOTS, Boot, ContextActor
 from noetic_ray.actors.environment import check_environment
 from noetic_ray.actors.fleet import Fleet, Plan, Worker
+from noetic_ray.actors.gateways import Gateways
 from noetic_ray.actors.journal_actor import start_journal_actor
-from noetic_ray.actors.mcp_gateway import start_gateways
 from noetic_ray.actors.nodes import on_this_node
 from noetic_ray.actors.start_errors import never_started, start_failure
 from noetic_ray.errors import ConfigError, NoeticError, to_wire
@@ -33,7 +33,6 @@ PING_SECONDS = 5.0
 NOTICE_SECONDS = 5.0
 ORPHANS_SECONDS = 30.0
 NODES_SECONDS = 5.0
-GATEWAY_SECONDS = 2.0
 DRIVER = "driver"
 
 
@@ -71,7 +70,7 @@ class Supervisor:
         self._charter = charter
         self._fleet = Fleet()
         self._channel: Any = None
-        self._gateways: dict[str, list[Any]] = {}
+        self._gateways = Gateways(charter.name, NAMESPACE, charter.mcp)
         self._graves: dict[str, Grave] = {}
         self._news = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -102,19 +101,7 @@ class Supervisor:
 
     async def mcp_gateways(self, client: str) -> list[Any]:
         """Handles of the actors of an MCP server, started by the first use or after a death."""
-        gateways = self._gateways.get(client)
-        if gateways is not None and not await _all_answer(gateways):
-            for each in gateways:
-                with contextlib.suppress(RayError):
-                    ray.kill(each)
-            if self._gateways.get(client) is gateways:
-                del self._gateways[client]
-        if client not in self._gateways:
-            name = f"{self._charter.name}:mcp-{client}"
-            self._gateways[client] = start_gateways(
-                client, self._charter.mcp[client], name, namespace=NAMESPACE
-            )
-        return self._gateways[client]
+        return await self._gateways.of(client)
 
     # -- leases ----------------------------------------------------------------------------------
 
@@ -398,18 +385,7 @@ class Supervisor:
         ray.kill(self._journal)
         if self._channel is not None:
             ray.kill(self._channel)
-        await self._close_gateways()
-
-    async def _close_gateways(self) -> None:
-        """Let MCP servers end well, for a moment; then their actors go."""
-        gateways = [each for group in self._gateways.values() for each in group]
-        closing = [each.close.remote() for each in gateways]
-        with contextlib.suppress(RayError, TimeoutError):
-            async with asyncio.timeout(GATEWAY_SECONDS):
-                await asyncio.gather(*closing)
-        for each in gateways:
-            with contextlib.suppress(RayError):
-                ray.kill(each)
+        await self._gateways.close()
 
     async def ping(self) -> None:
         """Answer."""
@@ -437,13 +413,3 @@ def _start_failure(worker: Worker, error: BaseException) -> NoeticError:
     if isinstance(error, TimeoutError):
         return never_started("a context actor", START_SECONDS, worker.needs)
     return start_failure("a context actor", error)
-
-
-async def _all_answer(actors: Sequence[Any]) -> bool:
-    """Whether these actors live."""
-    try:
-        async with asyncio.timeout(PING_SECONDS):
-            await asyncio.gather(*(each.__ray_ready__.remote() for each in actors))
-    except (RayError, TimeoutError):
-        return False
-    return True

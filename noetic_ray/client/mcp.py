@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from noetic_ray.client.mcp_calls import ToolCall, as_calls, boxed, failed_call, side_by_side
+from noetic_ray.client.mcp_calls import ToolCall, as_calls, failed_call, side_by_side
 from noetic_ray.client.ports import ClientPort
 from noetic_ray.client.samples import SampleShelf
 from noetic_ray.client.trace import Trace
@@ -162,7 +162,7 @@ class Mcp:
         except BaseException as error:
             node.fail(said_of(error))
             raise
-        result = tool_result(raw, boxed(raw))
+        result = tool_result(raw)
         if result.is_error:
             node.set_output(raw)
             node.fail(result.text or "the tool said that it failed")

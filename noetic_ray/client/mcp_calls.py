@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from noetic_ray.errors import McpError
-from noetic_ray.mcp.results import McpRecord, ToolResult, tool_result
+from noetic_ray.mcp.results import McpRecord, ToolResult
 
 T = TypeVar("T")
 
@@ -40,19 +40,6 @@ def failed_call(error: McpError) -> ToolResult:
     """What a call that raised is within a batch."""
     block = McpRecord({"type": "text", "text": str(error)})
     return ToolResult([block], True, None, str(error))
-
-
-def boxed(raw: Any) -> bool:
-    """Whether a server put a plain answer into {"result": ...} to make it an object.
-
-    The SDK does that to what is no object, and repeats the bare answer in the content; an object
-    that has the one key `result` by itself stands in the content whole.
-    """
-    structured = raw.get("structuredContent") if isinstance(raw, Mapping) else None
-    if not isinstance(structured, Mapping) or set(structured) != {"result"}:
-        return False
-    plain = tool_result({"content": raw.get("content")}).value
-    return not (isinstance(plain, Mapping) and set(plain) == {"result"})
 
 
 async def side_by_side(work: Sequence[Callable[[], Awaitable[T]]], most: int) -> list[T]:

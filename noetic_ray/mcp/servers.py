@@ -32,8 +32,9 @@ class McpServer:
 
     ``args``, ``env`` and ``cwd`` belong to a command. It starts with a small safe environment
     (HOME, PATH, ... but no tokens of this process), to which ``env`` adds; ``headers`` go with
-    every HTTP request. A relative ``cwd`` is one of the process that makes this object. ``timeout`` bounds the start of a connection and each request, in seconds.
-    With ``replicas`` above 1 that many connections, and processes, share the requests.
+    every HTTP request. A relative ``cwd`` is one of the process that makes this object.
+    ``timeout`` bounds the start of a connection and each request, in seconds. With ``replicas``
+    above 1 that many connections, and processes, share the requests.
     """
 
     command: str | None = None
