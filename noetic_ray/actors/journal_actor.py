@@ -12,12 +12,12 @@ from typing import Any
 import ray
 from ray import cloudpickle
 
-from noetic_ray.actors.journal_client import READERS
 from noetic_ray.errors import ConfigError, NoeticError, to_wire
 from noetic_ray.journal.core import JournalCore
 from noetic_ray.journal.spans import SpanSink
 
-_SLOTS = 10_000
+#: Waiting readers have slots too, and must never hold up an append.
+_SLOTS = 100_000
 _ANSWERS = frozenset(
     {
         "read",
@@ -63,9 +63,8 @@ class JournalActor:
             return pickle.dumps((False, to_wire(error)))
 
     async def ask(self, payload: bytes) -> bytes:
-        """Answer a reader. Belongs in the group of readers."""
-        answer = asyncio.run_coroutine_threadsafe(self._answer(payload), self._loop)
-        return await asyncio.wrap_future(answer)
+        """Answer a reader."""
+        return await self._answer(payload)
 
     async def release(self, token: str) -> None:
         """A reader does not wait any more."""
@@ -115,7 +114,6 @@ def start_journal_actor(
         "max_task_retries": 0,
         "enable_task_events": False,
         "max_concurrency": _SLOTS,
-        "concurrency_groups": {READERS: _SLOTS},
     }
     where = None if store is None else _absolute(store)
     return ray.remote(**settings)(JournalActor).options(**options).remote(where, factory)

@@ -14,9 +14,6 @@ from ray.exceptions import ActorUnavailableError, RayActorError, RayError
 from noetic_ray.errors import NoeticError, from_wire
 from noetic_ray.journal.reader import JournalReader
 
-#: Waiting readers have slots, and an event loop, of their own: they never hold up an append.
-READERS = "readers"
-
 _tokens = itertools.count()
 
 
@@ -26,7 +23,7 @@ class JournalClient(JournalReader):
     def __init__(self, handle: Any) -> None:
         self.handle = handle
         self._append = handle.append
-        self._asking = handle.ask.options(concurrency_group=READERS)
+        self._asking = handle.ask
 
     async def transport(self, payload: bytes) -> bytes:
         """Bring one batch to the journal. NoeticError when the journal is dead."""

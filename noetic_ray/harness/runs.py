@@ -29,6 +29,7 @@ from noetic_ray.harness.report import Approval
 from noetic_ray.harness.run import Run
 from noetic_ray.harness.settings import Settings
 from noetic_ray.items import parse_item
+from noetic_ray.journal.events import FOLLOW
 from noetic_ray.layers.base import ContextLayer
 from noetic_ray.request import RequestInfo
 from noetic_ray.steps import Step
@@ -149,10 +150,10 @@ class RunTable:
         }
         if ready.message_ids:
             data["message_ids"] = ready.message_ids
+        if ready.follow:  # before the journal tells a sender that nobody reads along
+            backend.journal.emit(spec.id, FOLLOW, spec.id, {})
         backend.journal.emit(spec.id, "run.started", spec.id, data)
         try:
-            if ready.follow:  # before the journal tells a sender that nobody reads along
-                await backend.reader.read(spec.id, deltas=True)
             await backend.channels.flush()
             await backend.journal.flush()
             run._begin(backend.launch(spec, placement, run), ready.timeout)

@@ -15,6 +15,7 @@ from noetic_ray.errors import NoeticError, TraceError, to_wire
 from noetic_ray.journal.batch import Ack, Batch, pack_ack, unpack_batch
 from noetic_ray.journal.deltas import LiveDeltas
 from noetic_ray.journal.events import (
+    FOLLOW,
     MODEL_DELTA,
     SPAN,
     ItemPage,
@@ -199,6 +200,9 @@ class JournalCore:
         for run_id, type_, context_id, time, data in entries:
             if type_ == SPAN:
                 self._take_span(data)
+                continue
+            if type_ == FOLLOW:
+                self._deltas.expect(run_id)
                 continue
             if run_id != current or run is None:
                 current, run = run_id, self._run(run_id)

@@ -57,6 +57,11 @@ class LiveDeltas:
             stream = self._streams[run_id] = _Stream()
         stream.parked += 1
 
+    def expect(self, run_id: str) -> None:
+        """A reader is about to come: keep what he should not miss, for the time of grace."""
+        self.enter(run_id)
+        self.leave(run_id)
+
     def leave(self, run_id: str) -> None:
         """A reader has its page; it may come back."""
         stream = self._streams.get(run_id)

@@ -23,6 +23,8 @@ USAGE_UPDATED = "usage.updated"
 ITEM_APPENDED = "item.appended"
 #: Shown to live readers, never numbered within a run, never stored.
 MODEL_DELTA = "model.delta"
+#: Somebody is about to read the deltas of a run; never numbered, never stored.
+FOLLOW = "follow"
 #: A finished span among the entries of a batch; its data is the span's tuple, not JSON.
 SPAN = "span"
 

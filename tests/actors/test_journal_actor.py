@@ -12,7 +12,7 @@ import pytest
 import ray
 
 from noetic_ray.actors.journal_actor import start_journal_actor
-from noetic_ray.actors.journal_client import READERS, JournalClient
+from noetic_ray.actors.journal_client import JournalClient
 from noetic_ray.errors import ConfigError, NoeticError
 from noetic_ray.items import item_from_json, user_message
 from noetic_ray.journal.sender import JournalSender
@@ -120,9 +120,7 @@ async def test_a_reader_that_goes_away_is_let_go_by_the_actor(start: Start) -> N
 async def test_a_wait_in_the_actor_can_be_released(start: Start) -> None:
     client = start()
     arguments = {"run_id": "r", "wait": 600, "token": "mine"}
-    asking = client.handle.ask.options(concurrency_group=READERS).remote(
-        pickle.dumps(("read", arguments))
-    )
+    asking = client.handle.ask.remote(pickle.dumps(("read", arguments)))
     answer = asyncio.wrap_future(asking.future())
     async with asyncio.timeout(30):
         while not answer.done():
