@@ -68,7 +68,7 @@ def model_of(cell: Cell, step: Any) -> Any:
 def as_input(cell: Cell, input: Any) -> Sequence[Item]:
     """A non-empty text becomes a user message, unless it is what the model just said.
 
-    Nor is it one when a run was started with it twice: as its input, and as its last item.
+    Nor is it one when a context was started with it twice: as its input, and as its last item.
     """
     if not isinstance(input, str) or not input:
         return ()
@@ -79,8 +79,8 @@ def as_input(cell: Cell, input: Any) -> Sequence[Item]:
 
 
 def _untouched(cell: Cell) -> bool:
-    """Whether the log still is what the run was started with."""
-    return 0 < len(cell.spec.items) == len(cell.ctx.item_log)
+    """Whether the log still is what the context was started with, or inherited."""
+    return len(cell.ctx.item_log) > 0 and cell.rt.own_items(cell) == len(cell.spec.items)
 
 
 def _asks(item: Item, text: str) -> bool:

@@ -534,8 +534,8 @@ async def _end(
     seconds = CLOSE_SECONDS if grace is None else HURRY_SECONDS
     try:
         await runs.abort_all(reason, grace)
-        await sessions.aclose(seconds)
         await runs.aclose(seconds)
+        await sessions.aclose(seconds)
     finally:
         await backend.aclose(seconds)
 

@@ -72,6 +72,7 @@ def _routes(service: Service, secured: bool) -> list[Route]:
         Route("/healthz", plain.health),
         Route("/openapi.json", plain.openapi),
         Route("/v1/models", plain.models),
+        Route("/v1/models/{model:path}", plain.model),
         Route("/v1/chat/completions", ChatRoute(service).answer, methods=["POST"]),
         Route("/v1/runs", runs.start, methods=["POST"]),
         Route("/v1/runs", runs.list),
@@ -102,16 +103,17 @@ class _PlainRoutes:
 
     async def models(self, request: Request) -> Response:
         """`GET /v1/models`."""
-        data = [
-            {
-                "id": name,
-                "object": "model",
-                "created": self._service.started_at,
-                "owned_by": "noetic-ray",
-            }
-            for name in self._service.agents
-        ]
+        data = [self._model(name) for name in self._service.agents]
         return json_response({"object": "list", "data": data})
+
+    async def model(self, request: Request) -> Response:
+        """`GET /v1/models/{model}`."""
+        name, _ = self._service.agents.named(request.path_params["model"], "model")
+        return json_response(self._model(name))
+
+    def _model(self, name: str) -> dict[str, Any]:
+        created = self._service.started_at
+        return {"id": name, "object": "model", "created": created, "owned_by": "noetic-ray"}
 
 
 async def _problem(request: Request, error: Exception) -> Response:

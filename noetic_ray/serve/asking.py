@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote
 
 from starlette.requests import Request
 
@@ -18,6 +19,12 @@ _NUMBER = re.compile(r"[0-9]{1,18}", re.ASCII)
 def flag(value: str | None) -> bool:
     """Whether a header or a query parameter says yes."""
     return value is not None and value.strip().lower() in _YES
+
+
+def address_of(request: Request, run_id: str, message_id: str | None = None) -> str:
+    """The path of a run, or of one of its messages, wherever the app is mounted."""
+    path = f"{request.scope.get('root_path', '')}/v1/runs/{quote(run_id, '')}"
+    return path if message_id is None else f"{path}/messages/{quote(message_id, '@')}"
 
 
 def request_info(

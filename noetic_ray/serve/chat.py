@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -12,9 +12,8 @@ from starlette.responses import Response
 
 from noetic_ray.client.frames import DONE, Framer, sse
 from noetic_ray.errors import NoeticError
-from noetic_ray.request import RequestInfo
 from noetic_ray.serve.answers import JsonAnswer, StreamAnswer
-from noetic_ray.serve.asking import flag, request_info
+from noetic_ray.serve.asking import address_of, flag, request_info
 from noetic_ray.serve.bodies import read_body
 from noetic_ray.serve.conversation import check_supported, take_apart
 from noetic_ray.serve.following import pages
@@ -47,10 +46,11 @@ class ChatRoute:
         entry = await service.start(
             name, step, input, items=items, thread_id=thread_id, request=info, follow=True
         )
-        return self._answer(entry, asked, info, detached)
+        answer = _ChatAnswer(entry, info.accept, partial(address_of, request, entry.run.id))
+        return self._answer(entry, answer, asked, detached)
 
     def _answer(
-        self, entry: Entry, asked: ChatRequest, info: RequestInfo, detached: bool
+        self, entry: Entry, answer: _ChatAnswer, asked: ChatRequest, detached: bool
     ) -> Response:
         service = self._service
 
@@ -58,7 +58,6 @@ class ChatRoute:
             if not detached and not entry.over:
                 service.abort_soon(entry.run, SHUTDOWN if service.closing.is_set() else GONE)
 
-        answer = _ChatAnswer(entry, info)
         headers = {"X-Noetic-Run": entry.run.id}
         if not asked.stream:
             return JsonAnswer(partial(answer.whole, headers), service.closing, leave)
@@ -70,11 +69,12 @@ class ChatRoute:
 class _ChatAnswer:
     """One run on its way to one client."""
 
-    def __init__(self, entry: Entry, info: RequestInfo) -> None:
+    def __init__(self, entry: Entry, accept: str, view: Callable[[str], str]) -> None:
         self._entry = entry
         self._run = entry.run
         self._created = int(time.time())
-        self._framer = Framer(info.accept, entry.run.id, entry.agent, self._created)
+        self._framer = Framer(accept, entry.run.id, entry.agent, self._created, view)
+        self._view = view
         self._shown = Shown()
 
     async def parts(self, with_usage: bool) -> AsyncGenerator[bytes | None, None]:
@@ -127,7 +127,7 @@ class _ChatAnswer:
             return problem.response()
         if text is not None:
             shown.take(Said(OUTPUT_ID, "text", text))
-        message, error_shown = gathered(shown.messages(), self._run.id)
+        message, error_shown = gathered(shown.messages(), self._view)
         if error_shown is not None:
             return _shown_error(error_shown, headers)
         reason = "length" if narration.cut_off else "stop"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from typing import Any, NamedTuple
 
+from noetic_ray.errors import ConfigError
 from noetic_ray.harness.history import Place
 from noetic_ray.harness.run import Run
 from noetic_ray.journal.events import MODEL_DELTA, Event
@@ -36,7 +38,23 @@ async def pages(run: Run[Any], since: int = 0, deltas: bool = False) -> AsyncIte
     while not place.ended:
         before = place.cursor
         late = time.monotonic() - left > PATIENCE
-        events = await run._on_driver(run._history.page(place, deltas, HEARTBEAT))
+        events = await _next(run, place, deltas)
         left = time.monotonic()
         pieces = sum(event.type == MODEL_DELTA for event in events)
         yield Page(events, deltas and (late or place.cursor - before != pieces))
+
+
+async def is_read(run: Run[Any], since: int) -> bool:
+    """Whether an ended run has no events after number `since`."""
+    place = Place(since)
+    return not await _next(run, place, False) and place.ended
+
+
+async def _next(run: Run[Any], place: Place, deltas: bool) -> list[Event]:
+    try:
+        return await run._on_driver(run._history.page(place, deltas, HEARTBEAT))
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        raise ConfigError("HARNESS_CLOSED", "the harness was closed meanwhile") from None

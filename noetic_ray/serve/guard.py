@@ -77,7 +77,7 @@ class Guard:
         headers = _headers(scope)
         if self._token is None:
             _expect_local(scope, headers)
-        elif scope["path"] != OPEN_PATH:
+        elif scope["path"].removeprefix(scope.get("root_path", "")) != OPEN_PATH:
             self._expect_token(headers)
         if scope["method"] == "POST":
             _expect_json(headers)

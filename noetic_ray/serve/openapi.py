@@ -22,6 +22,7 @@ _BODIES: tuple[type[BaseModel], ...] = (
     shapes.FrameList,
     shapes.Health,
     shapes.MessageAnswer,
+    shapes.Model,
     shapes.ModelList,
     shapes.RunAnswer,
     shapes.RunList,
@@ -76,6 +77,9 @@ def _paths() -> dict[str, Any]:
             "get": _operation("openapi", "This document.", {"type": "object"}),
         },
         "/v1/models": {"get": _operation("models", "The agents.", "ModelList")},
+        "/v1/models/{model}": {
+            "get": _operation("model", "An agent.", "Model", [{**_RUN, "name": "model"}])
+        },
         "/v1/chat/completions": {"post": _chat()},
         "/v1/runs": {
             "get": _operation("list_runs", "The runs of this server.", "RunList"),
@@ -155,6 +159,7 @@ def _events() -> dict[str, Any]:
     number = {"type": "integer", "minimum": 0, "maximum": 10**18 - 1}
     told = _operation("events", "The events of the run, to its end.", {"type": "string"})
     told["responses"]["200"]["content"] = {_SSE: {}}
+    told["responses"]["204"] = {"description": "The run has ended, and all of it was read."}
     told["parameters"] = [
         _RUN,
         {"name": "since", "in": "query", "schema": number},

@@ -147,7 +147,8 @@ def _place(loc: Sequence[int | str]) -> str:
 
 def _status(error: NoeticError, ran: bool) -> int:
     if isinstance(error, ConfigError):
-        return 500 if ran else _CONFIG_STATUS.get(error.code, 500)
+        closed = error.code == "HARNESS_CLOSED"
+        return 500 if ran and not closed else _CONFIG_STATUS.get(error.code, 500)
     if isinstance(error, StepFailed) and error.cause.type == "TimeoutError":
         return 504
     return _STATUS.get(error.kind, 500)

@@ -16,9 +16,9 @@ from noetic_ray.errors import NoeticError
 from noetic_ray.harness.run import Run
 from noetic_ray.journal.events import Event
 from noetic_ray.serve.answers import StreamAnswer
-from noetic_ray.serve.asking import flag, request_info, since
+from noetic_ray.serve.asking import address_of, flag, request_info, since
 from noetic_ray.serve.bodies import read_body
-from noetic_ray.serve.following import pages
+from noetic_ray.serve.following import is_read, pages
 from noetic_ray.serve.problems import Problem, json_response, of_error
 from noetic_ray.serve.service import Entry, Service
 from noetic_ray.serve.shapes import AbortRequest, RunRequest, ValueRequest
@@ -47,7 +47,7 @@ class RunRoutes:
             run_id=asked.run_id,
             timeout=asked.timeout,
         )
-        headers = {"Location": f"/v1/runs/{entry.run.id}"}
+        headers = {"Location": address_of(request, entry.run.id)}
         return json_response(await _view(entry), 201, headers)
 
     async def list(self, request: Request) -> Response:
@@ -61,13 +61,15 @@ class RunRoutes:
 
     async def events(self, request: Request) -> Response:
         """`GET /v1/runs/{run_id}/events`."""
-        run = self._entry(request).run
+        entry = self._entry(request)
         after, deltas = since(request), flag(request.query_params.get("deltas"))
         if request.method == "HEAD":
             return Response(media_type="text/event-stream")
+        if entry.over and await is_read(entry.run, after):
+            return Response(status_code=204)  # a browser would come back for ever otherwise
         return StreamAnswer(
-            _event_parts(run, after, deltas),
-            lambda problem: _event("error", problem.as_dict()),
+            _event_parts(entry.run, after, deltas),
+            lambda problem: _event("problem", problem.as_dict()),
             self._service.closing,
             lambda: None,
         )

@@ -13,12 +13,12 @@ from noetic_ray.errors import ConfigError
 from noetic_ray.serve.service import Service
 
 #: Open answers have ended before this; what has not is cut off.
-GRACE_SECONDS = 5
+GRACE_SECONDS = 2
 _BACKLOG = 1_024
 
 
 class AppServer(uvicorn.Server):  # type: ignore[misc]
-    """Ends open streams before it waits for their connections to close."""
+    """Ends open streams and runs before it waits for their connections to close."""
 
     def __init__(self, app: Starlette) -> None:
         config = uvicorn.Config(
@@ -35,7 +35,7 @@ class AppServer(uvicorn.Server):  # type: ignore[misc]
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Called after SIGTERM or Ctrl-C."""
-        self._service.end_streams()
+        self._service.begin_to_close()
         await super().shutdown(sockets)
 
 

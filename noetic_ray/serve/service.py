@@ -24,6 +24,8 @@ log = logging.getLogger("noetic_ray")
 #: So many ended runs are known by their ids, the newest.
 KEEP_ENDED = 1_000
 _SWEEP_EVERY = 100
+#: So long the end of a server waits for runs to settle.
+CLOSE_SECONDS = 2.0
 _LIVE = ("pending", "running")
 SHUTDOWN = "the server is shutting down"
 
@@ -129,18 +131,23 @@ class Service:
 
     # -- the end ---------------------------------------------------------------------------------
 
-    def end_streams(self) -> None:
-        """Let every open answer come to its end, and take no more requests."""
+    def begin_to_close(self) -> None:
+        """Let every open answer come to its end, abort what runs, and start nothing more."""
+        if self.closing.is_set():
+            return
         self.closing.set()
-
-    async def aclose(self) -> None:
-        """End what is open, abort what runs, and close the harness if it is ours to close."""
-        self.end_streams()
         for entry in self._entries.values():
             if not entry.over:
                 self.abort_soon(entry.run, SHUTDOWN)
-        while self._tasks:
-            await asyncio.wait(tuple(self._tasks))
+
+    async def aclose(self) -> None:
+        """End what is open, bounded, and close the harness if it is ours to close."""
+        self.begin_to_close()
+        deadline = time.monotonic() + CLOSE_SECONDS
+        while self._tasks and (left := deadline - time.monotonic()) > 0:
+            await asyncio.wait(tuple(self._tasks), timeout=left)
+        for task in tuple(self._tasks):  # the abort itself goes on in the harness
+            task.cancel()
         if self._close_harness:
             await self.harness.aclose()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from noetic_ray.canonical import to_json_bytes
@@ -71,9 +72,11 @@ def frames(framer: Framer, said: Told | Said) -> list[dict[str, Any]]:
     return framer.reasoning_delta(said.message_id, said.text)
 
 
-def gathered(messages: list[Message], run_id: str) -> tuple[dict[str, Any], dict[str, Any] | None]:
+def gathered(
+    messages: list[Message], view: Callable[[str], str]
+) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """The messages as one of a chat completion, and the error an agent has shown, if any."""
-    framer = Framer("standard", run_id)
+    framer = Framer("standard", view=view)
     content: list[str] = []
     thoughts: list[str] = []
     calls: list[dict[str, Any]] = []

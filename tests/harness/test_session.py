@@ -329,3 +329,16 @@ async def test_the_async_twins_do_the_same(place: nr.Harness) -> None:
     report = await session.aabort("enough")
     assert (report.reached, report.settled) == (1, 1)
     assert str((await session.aresponse(BOUND)).error).endswith("enough")
+
+
+def test_a_message_is_logged_once_in_paths_of_the_agent_too(another: NewTalk) -> None:
+    ask = nr.call_model("ask", "talker")
+    both = nr.in_parallel("both", [ask, nr.call_model("again", "talker")])
+
+    async def count(_: Any, ctx: nr.Context) -> list[str]:
+        answers: list[str] = await ctx.run(both, "hi")
+        return answers
+
+    talk = another(nr.run_code("count", count))
+    talk.session.send("hi")
+    assert talk.session.response(BOUND).output == ["echo 1: hi", "echo 1: hi"]

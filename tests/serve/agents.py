@@ -132,7 +132,13 @@ async def listens(text: str, ctx: nr.Context) -> int:
     return await ctx.recv(notes, timeout=None)
 
 
+@nr.step
+async def told(text: str, ctx: nr.Context) -> str:
+    """Waits for a number, then talks about it."""
+    return await ctx.run(talk, f"{text} {await ctx.recv(notes, timeout=None)}")
+
+
 ALL = [
     talk, count, failing, busy, shows, team, teller, table, silent, broken, late, waits, about,
-    traces, listens,
+    traces, listens, told,
 ]  # fmt: skip

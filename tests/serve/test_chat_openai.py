@@ -6,9 +6,14 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import httpx
 import openai
 import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
+import noetic_ray as nr
+from noetic_ray.serve import make_app
 from tests.serve import agents
 from tests.serve.conftest import Live
 
@@ -36,6 +41,9 @@ def completed(live: Live, model: str, text: str = "hi", **options: Any) -> Any:
 def test_agents_are_the_models(live: Live) -> None:
     found = [model.id for model in live.openai().models.list()]
     assert found == [step.id for step in agents.ALL]
+    assert live.openai().models.retrieve("talk").id == "talk"
+    with pytest.raises(openai.NotFoundError):
+        live.openai().models.retrieve("nobody")
 
 
 def test_an_answer_in_one_piece(live: Live) -> None:
@@ -199,3 +207,27 @@ def test_without_a_chat_id_each_request_is_a_thread_of_its_own(live: Live) -> No
     assert first["thread"] != second["thread"]
     assert first["chat"]
     assert first["chat"] != first["thread"]
+
+
+async def test_an_app_under_another_path_links_to_itself(
+    make_harness: Callable[..., nr.Harness],
+) -> None:
+    harness = make_harness(placement="inline")
+    outer = Starlette(routes=[Mount("/desk", make_app(harness, charts, token="t"))])
+    transport = httpx.ASGITransport(app=outer)
+    headers = {"Authorization": "Bearer t"}
+    base = "http://127.0.0.1/desk"
+    async with httpx.AsyncClient(transport=transport, base_url=base, headers=headers) as client:
+        answer = await client.post("/v1/chat/completions", json={"messages": ask("x")})
+        path = answer.json()["choices"][0]["message"]["content"].split("(")[1].rstrip(")")
+        assert path.startswith("/desk/v1/runs/")
+        assert (await client.get("http://127.0.0.1" + path)).json()["type"] == "chart"
+        started = await client.post("/v1/runs", json={"input": "x"})
+        found = await client.get("http://127.0.0.1" + started.headers["location"])
+        assert found.status_code == 200
+        assert (await client.get("/healthz", headers={"Authorization": ""})).status_code == 200
+
+
+@nr.step
+async def charts(text: str, ctx: nr.Context) -> None:
+    ctx.messages.send({"type": "chart", "props": {"title": "Growth"}})

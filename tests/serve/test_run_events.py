@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import threading
+from collections.abc import Callable
 from typing import Any
 
 import httpx
 import pytest
 
 from noetic_ray.serve import following
+from tests.serve import agents
 from tests.serve.conftest import Live
 
 
@@ -80,24 +81,23 @@ def test_watching_does_not_touch_the_run(live: Live) -> None:
     assert live.status(id) == "running"
 
 
-def test_pieces_of_answers_when_asked_for(live: Live) -> None:
-    id = live.start("listens")
-    held: list[str] = []
-    opened = threading.Event()
-
-    def follow() -> None:
-        with httpx.stream("GET", f"{live.url}/v1/runs/{id}/events?deltas=1") as answer:
-            for line in answer.iter_lines():
-                held.append(line)
-                opened.set()
-
-    reader = threading.Thread(target=follow)
-    reader.start()
-    assert opened.wait(10.0)
-    live.post(f"/v1/runs/{id}/abort")
-    reader.join(10.0)
+def test_pieces_of_answers_when_asked_for(make_live: Callable[..., Live]) -> None:
+    live = make_live(agents.told, channels=[agents.notes])
+    id = live.start("told", "number")
+    with live.http.stream("GET", f"/v1/runs/{id}/events", params={"deltas": "1"}) as answer:
+        lines = answer.iter_lines()
+        held = [next(lines)]
+        while not held[-1].startswith("event: step.started"):
+            held.append(next(lines))
+        httpx.post(f"{live.url}/v1/runs/{id}/channels/notes", json={"value": 7})
+        held += lines
     events = parse("\n".join(held))
-    assert events[-1]["event"] == "run.ended"
+    pieces = [event for event in events if event["event"] == "model.delta"]
+    assert "".join(piece["data"]["data"]["text"] for piece in pieces) == "echo: number 7"
+    assert not any("id" in piece for piece in pieces)
+    numbered = [int(event["id"]) for event in events if "id" in event]
+    assert numbered == list(range(1, len(numbered) + 1))
+    assert not any(event["event"] == "model.delta" for event in read(live, id))
 
 
 def test_errors_in_events_have_no_traceback(live: Live) -> None:
@@ -119,7 +119,8 @@ def test_a_wrong_number_is_a_bad_request(live: Live, wrong: str) -> None:
 def test_a_number_beyond_the_end_of_an_ended_run_ends_at_once(live: Live) -> None:
     id = live.start("silent")
     live.wait_for(id, "completed")
-    assert read(live, id, params={"since": 10**6}) == []
+    answer = live.http.get(f"/v1/runs/{id}/events", params={"since": 10**6})
+    assert (answer.status_code, answer.text) == (204, "")  # so that browsers do not come back
 
 
 def test_a_quiet_run_shows_signs_of_life(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,7 +58,7 @@ def test_pieces_and_messages_are_gathered_in_order() -> None:
         sent("M2", content=" three"),
         Said("b", "text", "o"),
     )
-    message, error = gathered(view.messages(), "run")
+    message, error = gathered(view.messages(), str)
     assert error is None
     assert message["content"] == "one two three"
     assert message["reasoning_content"] == "hm"
@@ -66,11 +66,11 @@ def test_pieces_and_messages_are_gathered_in_order() -> None:
 
 def test_what_was_replaced_is_gone() -> None:
     view = shown(Said("a", "text", "wrong"), Said("a", "text", "right", whole=True))
-    assert gathered(view.messages(), "run")[0]["content"] == "right"
+    assert gathered(view.messages(), str)[0]["content"] == "right"
 
 
 def test_an_error_that_was_shown_is_given_apart() -> None:
     view = shown(sent("M1", "error", message="out of stock", code="gone"))
-    _, error = gathered(view.messages(), "run")
+    _, error = gathered(view.messages(), str)
     assert error is not None
     assert (error["message"], error["code"]) == ("out of stock", "gone")
