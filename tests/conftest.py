@@ -15,6 +15,7 @@ import pytest
 import ray
 
 import noetic_ray as nr
+from tests.support.ids import plain_id
 from tests.support.scripts import play
 
 os.environ.setdefault("RAY_DEDUP_LOGS", "0")
@@ -153,3 +154,8 @@ def _expect_gone(find: Callable[[], list[str]], what: str) -> None:
         time.sleep(0.05)
     left = find()
     assert not left, f"{what} left running: {left}"
+
+
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Ids without addresses: every process that collects the tests must find the same."""
+    return plain_id(val) if " at 0x" in repr(val) else None

@@ -18,6 +18,7 @@ from noetic_ray.errors import ConfigError
 from noetic_ray.placement import Placement
 from noetic_ray.steps import Retry, step
 from noetic_ray.tools import as_tool, tool
+from tests.support.ids import plain_id
 
 if TYPE_CHECKING:
     from noetic_ray.context import Context
@@ -314,7 +315,7 @@ class TestRetry:
             {"max_delay": float("inf")},
             {"backoff": "cubic"},
         ],
-        ids=str,
+        ids=plain_id,
     )
     def test_wrong_options_are_refused(self, options: dict[str, Any]) -> None:
         assert code_of(lambda: Retry(**options)) == "INVALID_RETRY"
@@ -377,7 +378,7 @@ class TestCallModel:
             ({"instructions": lambda: "x"}, "INVALID_CALLBACK"),
             ({"instructions": shout.execute}, "INVALID_CALLBACK"),
         ],
-        ids=str,
+        ids=plain_id,
     )
     def test_wrong_options_are_refused(self, options: dict[str, Any], code: str) -> None:
         assert code_of(lambda: steps.call_model("m", **{"model": "gpt", **options})) == code
@@ -449,7 +450,7 @@ class TestOtherKinds:
             ({"merge": lambda results: 1}, "INVALID_CALLBACK"),
             ({"placement": "moon"}, "UNKNOWN_PLACEMENT"),
         ],
-        ids=str,
+        ids=plain_id,
     )
     def test_wrong_parallel_options_are_refused(self, options: dict[str, Any], code: str) -> None:
         assert code_of(lambda: steps.in_parallel("p", **{"paths": [double], **options})) == code
@@ -495,7 +496,7 @@ class TestOtherKinds:
             ({"prepare_next": lambda output: 1}, "INVALID_CALLBACK"),
             ({"on_error": "retry"}, "INVALID_CALLBACK"),
         ],
-        ids=str,
+        ids=plain_id,
     )
     def test_wrong_loop_options_are_refused(self, options: dict[str, Any], code: str) -> None:
         given = {"steps": double, "until": until.never(), **options}
@@ -522,7 +523,7 @@ class TestOtherKinds:
             ({"step": None}, "MISSING_BODY_STEP"),
             ({"step": len}, "INVALID_STEP"),
         ],
-        ids=str,
+        ids=plain_id,
     )
     def test_wrong_schedules_are_refused(self, options: dict[str, Any], code: str) -> None:
         given = {"step": double, "interval": 1.0, **options}

@@ -27,6 +27,7 @@ from noetic_ray.tools import (
     tool_output,
     wire_names,
 )
+from tests.support.ids import plain_id
 
 if TYPE_CHECKING:
     from noetic_ray.context import Context
@@ -155,7 +156,7 @@ class TestDefinition:
             "Optional[Context]",
             "typing.Optional[nr.Context]",
         ],
-        ids=str,
+        ids=plain_id,
     )
     def test_a_context_is_known_by_its_annotation(self, annotation: Any) -> None:
         def fn(x: int, where: Any = None) -> Any:
@@ -559,7 +560,7 @@ class TestOutput:
             ([Odd()], '["<odd>"]'),
             ("bad \ud800", "bad \ufffd"),
         ],
-        ids=repr,
+        ids=plain_id,
     )
     def test_results_become_text(self, value: Any, text: str) -> None:
         assert tool_output(value) == text

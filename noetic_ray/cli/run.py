@@ -57,7 +57,7 @@ def run(
         from noetic_ray.cli.target import load_step
 
         step = load_step(target)
-        model = _model(model_provider, base_url)
+        model = model_of(model_provider, base_url)
         given = _input(input)
         with Harness(
             name or f"run-{os.getpid()}", model, store=store, placement=placement, address=address
@@ -67,12 +67,11 @@ def run(
             failed(error)
 
 
-def _model(model_provider: str | None, base_url: str | None) -> Model | None:
+def model_of(model_provider: str | None, base_url: str | None) -> Model | None:
     if model_provider is None:
         return provider(base_url)
     if base_url is not None:
         bad_usage("give one of --model-provider and --base-url", "--model-provider")
-    from noetic_ray.cli.target import load_model
 
     return load_model(model_provider)
 

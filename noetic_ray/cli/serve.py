@@ -18,48 +18,49 @@ if TYPE_CHECKING:
 TARGET = "MODULE:AGENT"
 
 
+Targets = Annotated[
+    list[str],
+    typer.Argument(
+        metavar=f"{TARGET}...", help="Steps, and lists or dicts of them, by module and name."
+    ),
+]
+Host = Annotated[
+    str, typer.Option(help="The address to listen on; any but this machine needs a token.")
+]
+Port = Annotated[int, typer.Option(min=0, max=65_535, help="The port; 0 takes a free one.")]
+Token = Annotated[
+    str | None,
+    typer.Option(
+        envvar="NOETIC_RAY_TOKEN",
+        help="What clients must send as Authorization: Bearer. Better in the variable: other "
+        "users of this machine see command lines.",
+    ),
+]
+Channels = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="MODULE:NAME", help="An external channel clients may send to. May be repeated."
+    ),
+]
+Store = Annotated[str | None, typer.Option(help="An SQLite file that keeps what happened.")]
+Name = Annotated[str | None, typer.Option(help="The harness's name. [default: serve-<process id>]")]
+ModelProvider = Annotated[
+    str | None, typer.Option(metavar="MODULE:NAME", help="A model provider of your own.")
+]
+
+
 def serve(
-    targets: Annotated[
-        list[str],
-        typer.Argument(
-            metavar=f"{TARGET}...", help="Steps, and lists or dicts of them, by module and name."
-        ),
-    ],
-    host: Annotated[
-        str, typer.Option(help="The address to listen on; any but this machine needs a token.")
-    ] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(min=0, max=65_535, help="The port; 0 takes a free one.")
-    ] = 8000,
-    token: Annotated[
-        str | None,
-        typer.Option(
-            envvar="NOETIC_RAY_TOKEN",
-            show_envvar=True,
-            help="What clients must send as Authorization: Bearer. Better in the variable: other "
-            "users of this machine see command lines.",
-        ),
-    ] = None,
-    channel: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="MODULE:NAME",
-            help="An external channel clients may send to. May be repeated.",
-        ),
-    ] = None,
+    targets: Targets,
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
+    token: Token = None,
+    channel: Channels = None,
     placement: Placement = "actor",
-    store: Annotated[
-        str | None, typer.Option(help="An SQLite file that keeps what happened.")
-    ] = None,
-    name: Annotated[
-        str | None, typer.Option(help="The harness's name. [default: serve-<process id>]")
-    ] = None,
+    store: Store = None,
+    name: Name = None,
     address: Address = None,
     base_url: BaseUrl = None,
-    model_provider: Annotated[
-        str | None,
-        typer.Option(metavar="MODULE:NAME", help="A model provider of your own."),
-    ] = None,
+    model_provider: ModelProvider = None,
 ) -> None:
     """Serve agents over HTTP until Ctrl-C: OpenAI's chat completions, and runs.
 
@@ -72,13 +73,13 @@ def serve(
     with exit_codes():
         _expect_safe(host, token)
         from noetic_ray import Harness
-        from noetic_ray.cli.run import _model
+        from noetic_ray.cli.run import model_of
         from noetic_ray.serve import make_app
         from noetic_ray.serve.server import run_app
 
         agents = _agents(targets)
         channels = [_channel(each) for each in channel or ()]
-        model = _model(model_provider, base_url)
+        model = model_of(model_provider, base_url)
         with Harness(
             name or f"serve-{os.getpid()}", model, store=store, placement=placement, address=address
         ) as harness:
@@ -112,10 +113,10 @@ def _agents(targets: list[str]) -> dict[str, Step[Any, Any]]:
 
 
 def _named(target: str) -> list[tuple[str, Step[Any, Any]]]:
-    from noetic_ray.cli.target import _load
+    from noetic_ray.cli.target import load
     from noetic_ray.steps import Step
 
-    found = _load(target, TARGET)
+    found = load(target, TARGET)
     if isinstance(found, Step):
         return [(found.id, found)]
     if isinstance(found, Mapping):
@@ -135,9 +136,9 @@ def _named(target: str) -> list[tuple[str, Step[Any, Any]]]:
 
 def _channel(target: str) -> Channel[Any]:
     from noetic_ray.channels import Channel
-    from noetic_ray.cli.target import _load
+    from noetic_ray.cli.target import load
 
-    found = _load(target, "--channel")
+    found = load(target, "--channel")
     if not isinstance(found, Channel):
         bad_usage(f"{target} is {type(found).__name__}, not a channel", "--channel")
     return found

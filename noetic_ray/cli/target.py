@@ -16,7 +16,7 @@ from noetic_ray.steps import Step
 
 def load_step(target: str) -> Step[Any, Any]:
     """The step a target names; whatever is wrong with it is a usage error."""
-    found = _load(target, "MODULE:AGENT")
+    found = load(target, "MODULE:AGENT")
     if not isinstance(found, Step):
         what = f"{target} is {type(found).__name__}, not a step; make one with @nr.step"
         bad_usage(what, "MODULE:AGENT")
@@ -25,7 +25,7 @@ def load_step(target: str) -> Step[Any, Any]:
 
 def load_model(target: str) -> Model:
     """The model provider a target names, or makes when it is a class or a function."""
-    found = _load(target, "--model-provider")
+    found = load(target, "--model-provider")
     is_model = isinstance(found, Model) and not isinstance(found, type)
     made = found() if callable(found) and not is_model else found
     if not isinstance(made, Model):
@@ -33,7 +33,7 @@ def load_model(target: str) -> Model:
     return made
 
 
-def _load(target: str, parameter: str) -> Any:
+def load(target: str, parameter: str) -> Any:
     module_name, colon, name = target.partition(":")
     if not (module_name and colon and name):
         bad_usage(f"{target!r} is not of the form module:name", parameter)

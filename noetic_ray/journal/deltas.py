@@ -16,9 +16,9 @@ class _Stream:
 
     __slots__ = ("first", "parked", "pieces", "seen_at")
 
-    def __init__(self) -> None:
+    def __init__(self, first: int) -> None:
         self.pieces: deque[tuple[int, str, float, bytes]] = deque(maxlen=_KEEP)
-        self.first = 0
+        self.first = first
         self.parked = 0
         self.seen_at = 0.0
 
@@ -29,6 +29,8 @@ class LiveDeltas:
     def __init__(self, grace: float = 2.0) -> None:
         self._grace = grace
         self._streams: dict[str, _Stream] = {}
+        #: More than any stream ever numbered a piece: a reader's cursor never runs ahead.
+        self._offered = 0
         self._timer: asyncio.TimerHandle | None = None
 
     def live(self) -> tuple[str, ...]:
@@ -40,6 +42,7 @@ class LiveDeltas:
         stream = self._streams.get(run_id)
         if stream is None:
             return False
+        self._offered += 1
         if len(stream.pieces) == _KEEP:
             stream.first += 1
         stream.pieces.append((after, context_id, time, data))
@@ -54,7 +57,7 @@ class LiveDeltas:
         """A reader is here."""
         stream = self._streams.get(run_id)
         if stream is None:
-            stream = self._streams[run_id] = _Stream()
+            stream = self._streams[run_id] = _Stream(self._offered)
         stream.parked += 1
 
     def expect(self, run_id: str) -> None:

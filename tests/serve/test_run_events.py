@@ -12,6 +12,7 @@ import pytest
 from noetic_ray.serve import following
 from tests.serve import agents
 from tests.serve.conftest import Live
+from tests.support.wait import stays
 
 
 def read(live: Live, id: str, **options: Any) -> list[dict[str, Any]]:
@@ -89,6 +90,8 @@ def test_pieces_of_answers_when_asked_for(make_live: Callable[..., Live]) -> Non
         held = [next(lines)]
         while not held[-1].startswith("event: step.started"):
             held.append(next(lines))
+        # Within a second the run hears that somebody reads along.
+        assert stays(lambda: live.service.entry(id).run.status == "running", 1.5)
         httpx.post(f"{live.url}/v1/runs/{id}/channels/notes", json={"value": 7})
         held += lines
     events = parse("\n".join(held))
