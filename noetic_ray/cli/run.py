@@ -68,10 +68,12 @@ def run(
 
 
 def model_of(model_provider: str | None, base_url: str | None) -> Model | None:
+    """The provider that options ask for; None when none does and no environment names one."""
     if model_provider is None:
         return provider(base_url)
     if base_url is not None:
         bad_usage("give one of --model-provider and --base-url", "--model-provider")
+    from noetic_ray.cli.target import load_model
 
     return load_model(model_provider)
 
