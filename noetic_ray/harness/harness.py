@@ -266,9 +266,9 @@ class Harness:
         """`start`, awaited."""
         if self._backend is None:
             await asyncio.get_running_loop().run_in_executor(None, self.open)
+            self._watch_signals()
         else:
             self.open()
-        self._watch_signals()
         backend, runs = self._parts()
         starting = runs.start(self._ready(step, input, **options))
         if backend.thread.inside():

@@ -7,7 +7,6 @@ import logging
 import time
 from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, TypeVar
 
 from noetic_ray.channels import Channel
@@ -73,12 +72,11 @@ class Service:
     async def start(self, agent: str, step: Step[Any, Any], input: Any, **options: Any) -> Entry:
         """Start a run. When the wait is cancelled, the run is aborted as soon as it is there.
 
-        `options` are those of `Harness.start`. It is called in a thread: `astart` would take
-        SIGTERM over from the server.
+        `options` are those of `Harness.start`.
         """
         if self.closing.is_set():
             raise closing()
-        starting = self._own(asyncio.to_thread(partial(self.harness.start, step, input, **options)))
+        starting = self._own(self.harness.astart(step, input, **options))
         try:
             run = await asyncio.shield(starting)
         except asyncio.CancelledError:
