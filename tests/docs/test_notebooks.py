@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from pathlib import Path
@@ -102,7 +103,16 @@ def _run(path: Path, folder: Path) -> Any:
         kernel_name="python3",
         resources={"metadata": {"path": str(folder)}},
     )
-    return client.execute(env={**os.environ, "RAY_ADDRESS": "local"})
+    try:
+        return client.execute(env={**os.environ, "RAY_ADDRESS": "local"})
+    finally:
+        asyncio.run(_shut_down(manager))
+
+
+async def _shut_down(manager: AsyncKernelManager) -> None:
+    """The client leaves a kernel alone that it was given."""
+    if await manager.is_alive():
+        await manager.shutdown_kernel(now=True)
 
 
 def _given(cell: Any) -> str:
