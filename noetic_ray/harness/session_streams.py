@@ -225,6 +225,11 @@ def events_in(entry: Entry) -> Iterable[Event]:
     return () if entry.event[1] == MODEL_DELTA else deltas_too(entry)
 
 
+def _is_event(entry: Entry) -> bool:
+    """Whether a run recorded it; what was only said stands among the entries too."""
+    return entry.event[0] is not None or entry.event[1] == MODEL_DELTA
+
+
 def deltas_too(entry: Entry) -> Iterable[Event]:
     """Every event."""
-    return (Event.of(entry.run_id, entry.event),)
+    return (Event.of(entry.run_id, entry.event),) if _is_event(entry) else ()

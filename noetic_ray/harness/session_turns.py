@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future as ThreadFuture
 from contextvars import Context as Variables
@@ -23,8 +24,8 @@ from noetic_ray.harness.session_feed import Entry, Feed
 from noetic_ray.harness.session_history import Record, SessionHistory, SessionRecords
 from noetic_ray.harness.session_input import text_of
 from noetic_ray.harness.session_queue import MessageQueue, SentMessage
-from noetic_ray.items import Item, last_assistant_text, new_id, parse_item
-from noetic_ray.journal.events import CONTEXT_ENDED, ITEM_APPENDED, Stored
+from noetic_ray.items import Item, item_json, last_assistant_text, new_id, parse_item
+from noetic_ray.journal.events import CONTEXT_ENDED, ITEM_APPENDED, Stored, wrap_item
 from noetic_ray.steps.base import Step
 from noetic_ray.usage import TokenUsage
 
@@ -63,6 +64,7 @@ class Turn:
         self.counted = False
         self.aborting = False
         self.reason: str | None = None
+        self.shown: set[str] = set()
         self.begun = asyncio.Event()
         self.told = asyncio.Event()
         self.ended = asyncio.Event()
@@ -275,8 +277,17 @@ class TurnLine:
         finally:
             turn.begun.set()
             turn.takes_more = False
+        self._show_unlogged(turn)
         await self._empty_inbox(turn)
         self._conclude(turn, response)
+
+    def _show_unlogged(self, turn: Turn) -> None:
+        """A turn that ended before its root began has logged nothing; its message was said."""
+        for item in turn.message.items:
+            if item.id not in turn.shown and item.id in self._history:
+                data = wrap_item(item_json(item))
+                stored = (None, ITEM_APPENDED, turn.run_id, time.time(), data)
+                self.feed.put(Entry(turn.run_id, stored))
 
     async def _run(self, turn: Turn) -> HarnessResponse:
         given = self._open(turn)
@@ -396,8 +407,11 @@ class TurnLine:
         """Take one event in, and show it, unless it only repeats the history."""
         _, type, context_id, _, raw = event
         if context_id == turn.run_id:
-            if type == ITEM_APPENDED and not self._is_news(turn, from_json(raw)["item"]):
-                return
+            if type == ITEM_APPENDED:
+                item = from_json(raw)["item"]
+                if not self._is_news(turn, item):
+                    return
+                turn.shown.add(item["id"])
             if type == CONTEXT_ENDED:
                 turn.told.set()
         self.feed.put(Entry(turn.run_id, event))

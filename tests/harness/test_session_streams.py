@@ -312,3 +312,15 @@ def test_items_and_events_are_made_of_entries() -> None:
     assert list(items_in(logged(ANSWER, "child"))) == []
     assert list(events_in(delta("x"))) == []
     assert [event.data for event in deltas_too(delta("x"))] == [{"kind": "text", "text": "x"}]
+
+
+def test_a_message_whose_turn_never_began_is_in_the_stream_of_items(place: nr.Harness) -> None:
+    talk = Talk(place, uuid.uuid4().hex)
+    stream = talk.session.item_stream()
+    for number in range(3):
+        talk.session.send(f"early {number}")
+        talk.session.abort("at once")
+        talk.session.response(BOUND)  # a quick turn may have ended before the abort came
+    talk.say("last")
+    seen = [next(stream) for _ in talk.session.history]
+    assert [item.id for item in seen] == [item.id for item in talk.session.history]
