@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from typing import Any
 
@@ -19,7 +20,7 @@ _STREAM_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 _FAREWELL_SECONDS = 1.0
 
 
-class _Answer(Response):
+class _Answer(Response, ABC):
     """Does its work while it watches the client and the server.
 
     `leave` is called once, however the answer ends; whoever had a run for it alone aborts it then.
@@ -46,11 +47,13 @@ class _Answer(Response):
             self._leave()
             await _ended(*tasks)
 
+    @abstractmethod
     async def _work(self, scope: Scope, receive: Receive, send: Send) -> None:
-        raise NotImplementedError
+        """Make the answer and send it."""
 
+    @abstractmethod
     async def _farewell(self, scope: Scope, receive: Receive, send: Send) -> None:
-        raise NotImplementedError
+        """Say that the server ends, to a client that still waits."""
 
 
 class JsonAnswer(_Answer):
