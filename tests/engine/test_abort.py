@@ -213,6 +213,7 @@ async def returns_when_told(folder: str, ctx: nr.Context) -> str:
 
 def test_an_abort_goes_down_only(harness: nr.Harness, tmp_path: Path) -> None:
     assert harness.run(aborts_itself_among_others, str(tmp_path)) == "False False"
+    wait_until(lambda: bool(reasons(tmp_path)), 20)  # nobody waits for a detached child
     assert reasons(tmp_path) == ["'enough'"]
 
 
